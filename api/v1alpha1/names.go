@@ -1,0 +1,29 @@
+package v1alpha1
+
+// Names that users, manifests and every part of gpubank share.
+const (
+	// GroupName is the API group.
+	GroupName = "gpubank.io"
+	// SystemNamespace is where gpubank's own parts run.
+	SystemNamespace = "gpubank-system"
+	// SchedulerName is the schedulerName of pods that gpubank places.
+	SchedulerName = "gpubank-scheduler"
+
+	// AccountLabel on a Namespace enrols it; on a workload it is set by the webhook from the namespace, and any other
+	// value is refused.
+	AccountLabel = "gpubank.io/account"
+	// ClassLabel on a pod (or a Job's pod template) chooses a GPUClass where several offer the same resource name.
+	ClassLabel = "gpubank.io/gpu-class"
+	// MaxRuntimeAnnotation bounds one pod's run time, as a duration such as 90m or as whole seconds.
+	MaxRuntimeAnnotation = "gpubank.io/max-runtime"
+	// MeteringFinalizer on a pod keeps the object until its held time is settled, so that neither its finish nor its
+	// GPUs on a silent node can be lost. See docs/designs/pod-finalizer.md.
+	MeteringFinalizer = "gpubank.io/metering"
+	// AccountFinalizer on a CreditAccount keeps it while the ledger has history for it.
+	AccountFinalizer = "gpubank.io/account"
+
+	// ConditionReady, ConditionPosted and ConditionDeletable are status condition types.
+	ConditionReady     = "Ready"
+	ConditionPosted    = "Posted"
+	ConditionDeletable = "Deletable"
+)

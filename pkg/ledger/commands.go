@@ -1,0 +1,168 @@
+package ledger
+
+import "time"
+
+// Command asks the ledger for one change. Its key is chosen by the caller; the same key with the same content gives
+// the same verdict again and changes nothing, the same key with other content is refused as KeyReused (I6).
+// Refusals are remembered too, so a caller that wants a fresh decision brings a fresh key.
+type Command interface {
+	// CommandKey returns the idempotency key, 1 to 512 bytes.
+	CommandKey() string
+	isCommand()
+}
+
+// SetAccount creates an account or replaces its parent and policy. A parent must exist; a cycle is refused.
+type SetAccount struct {
+	Key     string
+	Account string
+	Parent  string
+	Policy  Policy
+}
+
+// RemoveAccount removes an account that has no entries, reservations or children.
+type RemoveAccount struct {
+	Key     string
+	Account string
+}
+
+// SetRate gives a GPU class a new rate version, unless the newest one already says the same.
+type SetRate struct {
+	Key   string
+	Class string
+	Rate  Rate
+}
+
+// PostGrant adds credits to an account.
+type PostGrant struct {
+	Key     string
+	Account string
+	Amount  Microcredits // 1 or more
+	Reason  string
+	Actor   string
+}
+
+// PlaceHold sets aside rate × GPUSeconds for a workload. A workload that already has an open reservation with the
+// same terms is answered with it, whatever the key.
+type PlaceHold struct {
+	Key        string
+	UID        string // the workload's UID
+	Account    string
+	Workload   WorkloadRef
+	Class      string
+	MaxGPUs    int64 // GPUs of one pod × pods at once; 1 or more
+	GPUSeconds int64 // 1 or more
+}
+
+// CloseReservation ends a reservation: Settled when anything was allocated under it, else Released or Expired as
+// asked. Refused while an allocation under it is open (ReservationInUse).
+type CloseReservation struct {
+	Key     string
+	UID     string
+	Outcome ReservationState // Settled, Released or Expired
+	Reason  string
+}
+
+// Allocate records that a pod is about to be bound. An allocation that is still Intended, or Released, is
+// re-targeted, so that a pod that is scheduled again after a crash keeps its row. Refused under a stale leader
+// epoch (StaleEpoch), without an open reservation (NoReservation), or when the hold's MaxGPUs would be exceeded.
+type Allocate struct {
+	Key         string
+	PodUID      string
+	Pod         WorkloadRef
+	Reservation string // the workload's UID
+	Account     string // must be the reservation's
+	Node        string
+	Class       string // must be the reservation's
+	GPUs        int64
+	Leader      string // name of the leadership, e.g. the scheduler name
+	LeaderEpoch int64
+	// Hold, if set, is placed first when the workload has no reservation yet (a pod that bypassed the webhook).
+	// The verdict is one: either both happen or neither.
+	Hold *PlaceHold
+}
+
+// ConfirmBound records that the API server shows the pod on Node.
+type ConfirmBound struct {
+	Key    string
+	PodUID string
+	Node   string
+}
+
+// ReleaseAllocation gives up an intent. It changes nothing when the pod is bound, already released or unknown.
+type ReleaseAllocation struct {
+	Key    string
+	PodUID string
+	Reason string
+}
+
+// RecordStart fixes when the pod started on its node. The first report stands; another one is a discrepancy.
+type RecordStart struct {
+	Key       string
+	PodUID    string
+	StartedAt time.Time
+}
+
+// RecordInterval charges one measured interval. See DESIGN §4.3 for what is refused and what becomes a discrepancy.
+type RecordInterval struct {
+	Key          string
+	PodUID       string
+	Node         string
+	OwnerEpoch   int64 // the node agent's epoch, from RegisterNodeAgent
+	PodStartedAt time.Time
+	Start, End   time.Time
+	GPUUUIDs     []string
+}
+
+// EndAllocation charges whatever of [StartedAt, EndedAt) no interval covers, marked Derived, and ends the allocation.
+// A zero StartedAt means that the pod never held its GPUs: nothing is charged.
+type EndAllocation struct {
+	Key                string
+	PodUID             string
+	StartedAt, EndedAt time.Time
+	Reason             string
+	// EndUnknown records that EndedAt is only the last moment anyone vouches for.
+	EndUnknown bool
+}
+
+// MarkSuspect records that the allocation's node is silent since LastSeen.
+type MarkSuspect struct {
+	Key      string
+	PodUID   string
+	LastSeen time.Time
+}
+
+// ClearSuspect records that the node is back.
+type ClearSuspect struct {
+	Key    string
+	PodUID string
+}
+
+func (c SetAccount) CommandKey() string        { return c.Key }
+func (c RemoveAccount) CommandKey() string     { return c.Key }
+func (c SetRate) CommandKey() string           { return c.Key }
+func (c PostGrant) CommandKey() string         { return c.Key }
+func (c PlaceHold) CommandKey() string         { return c.Key }
+func (c CloseReservation) CommandKey() string  { return c.Key }
+func (c Allocate) CommandKey() string          { return c.Key }
+func (c ConfirmBound) CommandKey() string      { return c.Key }
+func (c ReleaseAllocation) CommandKey() string { return c.Key }
+func (c RecordStart) CommandKey() string       { return c.Key }
+func (c RecordInterval) CommandKey() string    { return c.Key }
+func (c EndAllocation) CommandKey() string     { return c.Key }
+func (c MarkSuspect) CommandKey() string       { return c.Key }
+func (c ClearSuspect) CommandKey() string      { return c.Key }
+
+func (SetAccount) isCommand()        {}
+func (RemoveAccount) isCommand()     {}
+func (SetRate) isCommand()           {}
+func (PostGrant) isCommand()         {}
+func (PlaceHold) isCommand()         {}
+func (CloseReservation) isCommand()  {}
+func (Allocate) isCommand()          {}
+func (ConfirmBound) isCommand()      {}
+func (ReleaseAllocation) isCommand() {}
+func (RecordStart) isCommand()       {}
+func (RecordInterval) isCommand()    {}
+func (EndAllocation) isCommand()     {}
+func (MarkSuspect) isCommand()       {}
+func (ClearSuspect) isCommand()      {}

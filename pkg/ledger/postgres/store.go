@@ -1,0 +1,2 @@
+// Package postgres makes the ledger's decisions durable.
+package postgres
