@@ -98,8 +98,10 @@ type Reservation struct {
 	Account  string
 	Workload WorkloadRef
 	Class    string
-	// RateVersion is the version of Class's rate that the hold was priced with.
+	// RateVersion is the version of Class's rate that the hold was priced with, Rate its value. Allocations under the
+	// reservation are charged at it, whatever becomes of the class (L22).
 	RateVersion int64
+	Rate        Rate
 	// MaxGPUs bounds the GPUs of its open allocations at any moment, so that a forged owner reference cannot run
 	// more on a hold than was reserved.
 	MaxGPUs int64
