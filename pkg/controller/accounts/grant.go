@@ -1,0 +1,106 @@
+package accounts
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/gpubank/gpubank/api/v1alpha1"
+	"github.com/gpubank/gpubank/pkg/controller/submission"
+	"github.com/gpubank/gpubank/pkg/ledger"
+)
+
+// GrantLedger is what the grant reconciler needs of the store.
+type GrantLedger interface {
+	submission.Ledger
+	// Account returns the row and whether there is one.
+	Account(ctx context.Context, name string) (ledger.Account, bool, error)
+}
+
+// GrantReconciler posts each CreditGrant once. Deleting a CreditGrant takes nothing back: entries are append-only (I8).
+//
+// +kubebuilder:rbac:groups=gpubank.io,resources=creditgrants,verbs=get;list;watch
+// +kubebuilder:rbac:groups=gpubank.io,resources=creditgrants/status,verbs=patch
+type GrantReconciler struct {
+	Client   client.Client
+	Ledger   GrantLedger
+	Recorder events.EventRecorder
+}
+
+// SetupWithManager registers the reconciler.
+func (r *GrantReconciler) SetupWithManager(manager ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(manager).Named("creditgrant").
+		For(&v1alpha1.CreditGrant{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Complete(r)
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *GrantReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	grant := &v1alpha1.CreditGrant{}
+	if err := r.Client.Get(ctx, request.NamespacedName, grant); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if isTrueFor(grant.Status.Conditions, v1alpha1.ConditionPosted, grant.Generation) {
+		return ctrl.Result{}, nil
+	}
+	refusal, posted, err := r.post(ctx, grant)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	base := grant.DeepCopy()
+	meta.SetStatusCondition(&grant.Status.Conditions, postedCondition(grant, refusal))
+	if err := patchStatus(ctx, r.Client, grant, base); err != nil {
+		return ctrl.Result{}, err
+	}
+	if refusal != nil {
+		return ctrl.Result{RequeueAfter: retryRefused}, nil
+	}
+	if posted {
+		r.announce(ctx, grant)
+	}
+	return ctrl.Result{}, nil
+}
+
+// post returns the refusal, if any, and whether the grant was posted now rather than before.
+func (r *GrantReconciler) post(ctx context.Context, grant *v1alpha1.CreditGrant) (*ledger.Refusal, bool, error) {
+	key := grantKey(grant)
+	if _, err := postGrant(grant, key); err != nil {
+		return invalid(err), false, nil
+	}
+	// Asked first so that waiting for an account does not fill the ledger with remembered refusals.
+	_, known, err := r.Ledger.Account(ctx, grant.Spec.Account)
+	if err != nil {
+		return nil, false, fmt.Errorf("read account %s for grant %s: %w", grant.Spec.Account, grant.Name, err)
+	}
+	if !known {
+		return &ledger.Refusal{
+			Code:    ledger.UnknownAccount,
+			Message: fmt.Sprintf("the ledger does not know the account %q yet; create the CreditAccount", grant.Spec.Account),
+		}, false, nil
+	}
+	verdict, err := submission.Afresh(ctx, r.Ledger, key, func(key string) ledger.Command {
+		command, _ := postGrant(grant, key) // checked above; only the key differs
+		return command
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("post grant %s: %w", grant.Name, err)
+	}
+	return verdict.Refusal, verdict.Refusal == nil && !verdict.Replayed, nil
+}
+
+// announce tells readers of the account. Best effort: the statement is the record.
+func (r *GrantReconciler) announce(ctx context.Context, grant *v1alpha1.CreditGrant) {
+	account := &v1alpha1.CreditAccount{}
+	if r.Client.Get(ctx, client.ObjectKey{Name: grant.Spec.Account}, account) != nil {
+		return
+	}
+	r.Recorder.Eventf(account, grant, corev1.EventTypeNormal, "Granted", "Grant",
+		"%s credits granted by %s: %s", grant.Spec.Credits, grant.Name, grant.Spec.Reason)
+}

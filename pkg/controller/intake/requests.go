@@ -1,0 +1,112 @@
+package intake
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/gpubank/gpubank/pkg/ledger"
+	"github.com/gpubank/gpubank/pkg/meter/intakeapi"
+)
+
+// codeMalformed is the intake's own refusal of one interval whose key is not what was measured.
+const codeMalformed = "MalformedKey"
+
+// decode reads one JSON value strictly: unknown fields and trailing bytes are refused, so that a typing error can
+// never pass as an omitted field.
+func decode(body io.Reader, into any) error {
+	decoder := json.NewDecoder(body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+			return &refusal{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit)}
+		}
+		return fmt.Errorf("decode request: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("decode request: more than one JSON value")
+	}
+	return nil
+}
+
+// checkReport decides whether the request as a whole can be answered.
+func checkReport(request intakeapi.IntervalsRequest) error {
+	switch {
+	case request.Epoch < 1:
+		return fmt.Errorf("epoch is %d; register first", request.Epoch)
+	case len(request.Intervals) == 0:
+		return errors.New("no intervals")
+	case len(request.Intervals) > intakeapi.MaxIntervals:
+		return &refusal{http.StatusRequestEntityTooLarge, "too_large",
+			fmt.Sprintf("%d intervals; send at most %d at once", len(request.Intervals), intakeapi.MaxIntervals)}
+	}
+	return nil
+}
+
+// command is what the ledger is asked about one interval. The ledger remembers refusals under their key, so another
+// epoch asks under another key, and so does another attempt (empty for the first). An interval's identity in the
+// ledger is its pod and times, whatever the key, so this can never charge twice.
+func command(node string, epoch int64, interval intakeapi.Interval, attempt string) ledger.RecordInterval {
+	return ledger.RecordInterval{
+		Key:          interval.Key + ":" + strconv.FormatInt(epoch, 10) + attempt,
+		PodUID:       interval.PodUID,
+		Node:         node,
+		OwnerEpoch:   epoch,
+		PodStartedAt: interval.PodStartedAt.UTC(),
+		Start:        interval.Start.UTC(),
+		End:          interval.End.UTC(),
+		GPUUUIDs:     interval.GPUUUIDs,
+	}
+}
+
+// checkInterval refuses an interval whose key or precision would let the same time appear under two identities.
+func checkInterval(interval intakeapi.Interval) *intakeapi.Result {
+	message := ""
+	switch {
+	case interval.Key != intakeapi.IntervalKey(interval.PodUID, interval.Start, interval.End):
+		message = "the key does not belong to this pod and these times"
+	case !wholeMicroseconds(interval.PodStartedAt, interval.Start, interval.End):
+		message = "times must be whole microseconds"
+	default:
+		return nil
+	}
+	return &intakeapi.Result{Key: interval.Key, Outcome: intakeapi.Refused, Code: codeMalformed, Message: message}
+}
+
+func wholeMicroseconds(times ...time.Time) bool {
+	for _, t := range times {
+		if !t.Equal(t.Truncate(time.Microsecond)) {
+			return false
+		}
+	}
+	return true
+}
+
+// mayChange reports whether the same interval may be accepted later although it is refused now.
+func mayChange(code ledger.RefusalCode) bool {
+	switch code {
+	case ledger.UnknownPod, // bound, but its allocation is not committed or not recorded yet
+		ledger.InTheFuture: // the node's clock is ahead; the time will come
+		return true
+	}
+	return false
+}
+
+// result translates the ledger's verdict for the agent.
+func result(key string, verdict ledger.Verdict) intakeapi.Result {
+	switch {
+	case verdict.Refusal != nil:
+		return intakeapi.Result{
+			Key: key, Outcome: intakeapi.Refused, Code: string(verdict.Refusal.Code),
+			Message: verdict.Refusal.Message, Retry: mayChange(verdict.Refusal.Code),
+		}
+	case verdict.Replayed:
+		return intakeapi.Result{Key: key, Outcome: intakeapi.Repeat}
+	default:
+		return intakeapi.Result{Key: key, Outcome: intakeapi.Charged}
+	}
+}
