@@ -79,6 +79,9 @@ type Allocate struct {
 	// Hold, if set, is placed first when the workload has no reservation yet (a pod that bypassed the webhook).
 	// The verdict is one: either both happen or neither.
 	Hold *PlaceHold
+	// AlreadyRunning says that the API server shows the pod bound to Node, placed by someone who did not ask. Real usage
+	// is never refused (I9): neither missing credits nor the hold's MaxGPUs refuse it, and Hold is placed all the same.
+	AlreadyRunning bool
 }
 
 // ConfirmBound records that the API server shows the pod on Node.
