@@ -1,28 +1,16 @@
 package workload
 
-import "strings"
+import "regexp"
 
-// gpuDomains are the domains whose every extended resource is taken for a GPU. The last one is how a pod asks a
-// DRA device class for devices through an ordinary extended resource, so it can hand out GPUs too.
-var gpuDomains = []string{
-	"nvidia.com/",
-	"amd.com/",
-	"gpu.intel.com/",
-	"habana.ai/",
-	"deviceclass.resource.kubernetes.io/",
-}
+// GPUNamePattern matches the extended resources that are taken for GPUs by their name alone: everything in the domains
+// of the GPU vendors, MIG slices, and any name with "gpu" in it. The domain deviceclass.resource.kubernetes.io is
+// how a pod asks a DRA device class for devices through an ordinary extended resource, so it can hand out GPUs too.
+//
+// GPUClass accepts only such names, and the webhook is sent every workload that asks for one: a name that no class knows is refused,
+// never free. Both repeat the pattern in CEL (RE2, as here); a test compares them with this one.
+const GPUNamePattern = `^(nvidia[.]com|amd[.]com|gpu[.]intel[.]com|habana[.]ai|deviceclass[.]resource[.]kubernetes[.]io)/|/mig-|/.*[gG][pP][uU]|[gG][pP][uU].*/`
 
-// LooksLikeGPU reports whether an extended resource is a GPU by its name alone. GPUClass accepts only such names and
-// the webhook is sent every workload that asks for one, so what no class knows yet is refused, never free. The CRD's rule
-// and the webhook's match conditions say the same in CEL; a test compares the three.
-func LooksLikeGPU(resourceName string) bool {
-	if !strings.Contains(resourceName, "/") {
-		return false
-	}
-	for _, domain := range gpuDomains {
-		if strings.HasPrefix(resourceName, domain) {
-			return true
-		}
-	}
-	return strings.Contains(strings.ToLower(resourceName), "gpu") || strings.Contains(resourceName, "/mig-")
-}
+var gpuName = regexp.MustCompile(GPUNamePattern)
+
+// LooksLikeGPU reports whether an extended resource is a GPU by its name alone.
+func LooksLikeGPU(resourceName string) bool { return gpuName.MatchString(resourceName) }

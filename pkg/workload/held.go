@@ -41,7 +41,8 @@ func Held(pod *corev1.Pod) HeldTime {
 		held.End = later(held.End, finished)
 		held.EndUnknown = held.EndUnknown || !known
 	}
-	if len(containers) == 0 {
+	// No container ever finished: images were pulled until someone gave up, or nothing of them is left.
+	if held.End.IsZero() {
 		held.EndUnknown = true
 	}
 	if held.EndUnknown {
