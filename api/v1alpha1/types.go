@@ -19,6 +19,8 @@ type Credits string
 // +kubebuilder:printcolumn:name="Charged",type=string,JSONPath=`.status.charged`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="an account's name is also the value of the label gpubank.io/account, so it has at most 63 characters"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec) || !has(self.spec.parent) || self.spec.parent != self.metadata.name",message="an account cannot be its own parent"
 type CreditAccount struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -149,6 +151,7 @@ type CreditGrantList struct {
 // +kubebuilder:printcolumn:name="Rate",type=string,JSONPath=`.spec.creditsPerGPUSecond`
 // +kubebuilder:printcolumn:name="Version",type=integer,JSONPath=`.status.rateVersion`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="a class's name is also the value of the label gpubank.io/gpu-class, so it has at most 63 characters"
 type GPUClass struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -160,7 +163,9 @@ type GPUClass struct {
 
 // GPUClassSpec describes the class.
 type GPUClassSpec struct {
-	// ResourceNames are the extended resources that count as GPUs of this class, such as nvidia.com/gpu.
+	// ResourceNames are the extended resources that count as GPUs of this class, such as nvidia.com/gpu. Each name must
+	// look like a GPU: the API server sends the webhook only such workloads, so one of another name would run for free.
+	// +kubebuilder:validation:XValidation:rule="self.all(name, name.matches('^(nvidia[.]com|amd[.]com|gpu[.]intel[.]com|habana[.]ai|deviceclass[.]resource[.]kubernetes[.]io)/|/mig-|/.*[gG][pP][uU]|[gG][pP][uU].*/'))",message="each resource name must be in a GPU vendor's domain (nvidia.com, amd.com, gpu.intel.com, habana.ai), a MIG slice, or contain \"gpu\""
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=set
