@@ -1,0 +1,76 @@
+package catalog
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpubank/gpubank/api/v1alpha1"
+	"github.com/gpubank/gpubank/pkg/ledger"
+)
+
+func creditAccount(name, parent string, available, overdraft v1alpha1.Credits) *v1alpha1.CreditAccount {
+	return &v1alpha1.CreditAccount{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.CreditAccountSpec{Parent: parent, Policy: v1alpha1.AccountPolicy{OverdraftLimit: overdraft}},
+		Status:     v1alpha1.CreditAccountStatus{Available: available},
+	}
+}
+
+func TestAffordableChecksEveryAncestor(t *testing.T) {
+	c := New()
+	c.SetAccount(creditAccount("org", "", "-500", "50"))
+	c.SetAccount(creditAccount("team-a", "org", "1000", ""))
+	c.SetAccount(creditAccount("team-b", "org", "200", "100"))
+	for _, tc := range []struct {
+		account string
+		needed  ledger.Microcredits
+		want    bool
+	}{
+		{"team-a", 750 * ledger.Credit, true}, // org's subtree: -500 + 1000 + 200 + overdraft 50
+		{"team-a", 750*ledger.Credit + 1, false},
+		{"team-b", 300 * ledger.Credit, true}, // its own 200 and overdraft 100 bind first
+		{"team-b", 300*ledger.Credit + 1, false},
+		{"nobody", 1, true}, // unknown: the ledger will tell
+	} {
+		if got := c.Affordable(tc.account, tc.needed); got != tc.want {
+			t.Errorf("Affordable(%s, %d) = %v, want %v", tc.account, tc.needed, got, tc.want)
+		}
+	}
+}
+
+func TestChangedSinceFollowsTheTree(t *testing.T) {
+	c := New()
+	c.SetAccount(creditAccount("org", "", "0", ""))
+	c.SetAccount(creditAccount("team-a", "org", "0", ""))
+	c.SetAccount(creditAccount("team-b", "org", "0", ""))
+	c.SetAccount(creditAccount("other", "", "0", ""))
+	since := c.Change()
+
+	again := creditAccount("team-b", "org", "0", "")
+	again.Status.Conditions = []metav1.Condition{{Type: "Ready", LastTransitionTime: metav1.Now()}}
+	c.SetAccount(again)
+	if c.ChangedSince("team-a", since) {
+		t.Error("a condition's time counts as a change")
+	}
+	c.SetAccount(creditAccount("team-b", "org", "5", ""))
+	if !c.ChangedSince("team-a", since) {
+		t.Error("a sibling's new balance does not count as a change")
+	}
+	if c.ChangedSince("other", since) {
+		t.Error("another tree's change counts")
+	}
+	c.SetClass(v1alpha1.GPUClass{ObjectMeta: metav1.ObjectMeta{Name: "h100"}})
+	if !c.ChangedSince("other", since) {
+		t.Error("a new class does not count as a change")
+	}
+}
+
+func TestParentCycleEnds(t *testing.T) {
+	c := New()
+	c.SetAccount(creditAccount("a", "b", "1", ""))
+	c.SetAccount(creditAccount("b", "a", "1", ""))
+	if !c.Affordable("a", 2*ledger.Credit) || c.Affordable("a", 3*ledger.Credit) {
+		t.Error("a cycle of parents is not walked once")
+	}
+}
