@@ -30,14 +30,17 @@ const (
 	AuthorityName = "ca.crt"
 )
 
-// Options configure a Keeper. Every field is required.
+// Options configure a Keeper. Every field is required, but for ConfigMapName or Publish.
 type Options struct {
 	// Client reads and writes without a cache: a stale Secret would be renewed again and again.
 	Client    client.Client
 	Namespace string
 	// SecretName keeps the keys, ConfigMapName publishes the authority.
 	SecretName, ConfigMapName string
-	// Hosts are the DNS names and IP addresses that agents call.
+	// Publish, if set, is told the authority's certificates instead of the ConfigMap, whenever they are ensured. While it
+	// fails, no new certificate is served.
+	Publish func(ctx context.Context, authorities []byte) error
+	// Hosts are the DNS names and IP addresses that clients call.
 	Hosts  []string
 	Clock  clock.Clock
 	Logger logr.Logger
@@ -92,7 +95,11 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := k.publish(ctx, material.Authorities); err != nil {
+	publish := k.publish
+	if k.options.Publish != nil {
+		publish = k.options.Publish
+	}
+	if err := publish(ctx, material.Authorities); err != nil {
 		return err
 	}
 	certificate, err := tls.X509KeyPair(material.Certificate, material.Key)
@@ -165,7 +172,7 @@ func (k *Keeper) publish(ctx context.Context, authorities []byte) error {
 		err = k.options.Client.Update(ctx, configMap)
 	}
 	if err != nil {
-		return fmt.Errorf("publish the intake's certificate authority in config map %s: %w", key, err)
+		return fmt.Errorf("publish the certificate authority in config map %s: %w", key, err)
 	}
 	return nil
 }

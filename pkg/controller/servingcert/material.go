@@ -81,11 +81,11 @@ func servingIsGood(m Material, authority *x509.Certificate, hosts names, now tim
 func (m Material) authority() (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	pair, err := tls.X509KeyPair(m.Authorities, m.AuthorityKey)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the intake's certificate authority: %w", err)
+		return nil, nil, fmt.Errorf("read the certificate authority: %w", err)
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok || !pair.Leaf.IsCA {
-		return nil, nil, errors.New("read the intake's certificate authority: not an ECDSA authority")
+		return nil, nil, errors.New("read the certificate authority: not an ECDSA authority")
 	}
 	return pair.Leaf, key, nil
 }
@@ -94,10 +94,10 @@ func (m Material) authority() (*x509.Certificate, *ecdsa.PrivateKey, error) {
 func newAuthority(old []byte, now time.Time) (Material, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return Material{}, fmt.Errorf("make the intake's certificate authority: %w", err)
+		return Material{}, fmt.Errorf("make the certificate authority: %w", err)
 	}
 	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: fmt.Sprintf("gpubank meter intake authority %d", now.Unix())},
+		Subject:               pkix.Name{CommonName: fmt.Sprintf("gpubank serving authority %d", now.Unix())},
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.Add(authorityLifetime),
 		IsCA:                  true,
@@ -120,10 +120,10 @@ func newAuthority(old []byte, now time.Time) (Material, error) {
 func newServing(authority *x509.Certificate, authorityKey *ecdsa.PrivateKey, hosts names, now time.Time) (certificate, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make the intake's serving key: %w", err)
+		return nil, nil, fmt.Errorf("make the serving key: %w", err)
 	}
 	template := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "gpubank meter intake"},
+		Subject:     pkix.Name{CommonName: "gpubank serving"},
 		NotBefore:   now.Add(-backdate),
 		NotAfter:    now.Add(servingLifetime),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
