@@ -9,5 +9,5 @@
 //     the kernel (see Process).
 //   - Parts keep their ports and data over Stop, Kill and Start, so a test can kill one and look for what it left.
 //
-// Programs come from Binaries (the control plane) and FindPostgres; both say what to do when something is missing.
+// Programs come from Binaries (the control plane) and pgprograms.Find; both say what to do when something is missing.
 package cluster

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/gpubank/gpubank/test/cluster/pgprograms"
 )
 
 // PostgresOptions choose how the private PostgreSQL runs. The zero value is what tests want.
@@ -55,7 +57,7 @@ func StartPostgres(ctx context.Context, options PostgresOptions) (*Postgres, err
 	if options.Progress == nil {
 		options.Progress = func(line string) { fmt.Fprintln(os.Stderr, line) }
 	}
-	bin, err := EnsurePostgres(ctx, options.Progress)
+	bin, err := pgprograms.Ensure(ctx, options.Progress)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,5 @@
-package cluster
+// Package pgprograms finds PostgreSQL's programs and installs them where that is possible.
+package pgprograms
 
 import (
 	"context"
@@ -12,18 +13,18 @@ import (
 	"strings"
 )
 
-// oldestPostgres is the oldest major version whose programs are used: multiranges came with 14.
-const oldestPostgres = 14
+// oldest is the oldest major version whose programs are used: multiranges came with 14.
+const oldest = 14
 
-// ErrNoPostgres says that PostgreSQL's programs are not installed. Its message carries the command to run.
-var ErrNoPostgres = errors.New("PostgreSQL 14 or newer is not installed (looked on PATH, in /usr/lib/postgresql and asked pg_config); " +
+// ErrMissing says that PostgreSQL's programs are not installed. Its message carries the command to run.
+var ErrMissing = errors.New("PostgreSQL 14 or newer is not installed (looked on PATH, in /usr/lib/postgresql and asked pg_config); " +
 	"install it with: sudo apt-get install -y postgresql   (or your system's package of the server), or set GPUBANK_POSTGRES_BIN to the folder with initdb and postgres")
 
-// FindPostgres returns the folder with initdb and postgres: GPUBANK_POSTGRES_BIN if set, else the newest of those on
+// Find returns the folder with initdb and postgres: GPUBANK_POSTGRES_BIN if set, else the newest of those on
 // PATH, below /usr/lib/postgresql (Debian keeps them off PATH), and where pg_config points.
-func FindPostgres() (string, error) {
+func Find() (string, error) {
 	if chosen := os.Getenv("GPUBANK_POSTGRES_BIN"); chosen != "" {
-		if postgresMajor(chosen) == 0 {
+		if majorOf(chosen) == 0 {
 			return "", fmt.Errorf("GPUBANK_POSTGRES_BIN=%s has no working initdb and postgres in it", chosen)
 		}
 		return chosen, nil
@@ -39,20 +40,20 @@ func FindPostgres() (string, error) {
 	if output, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
 		folders = append(folders, strings.TrimSpace(string(output)))
 	}
-	best, bestMajor := "", oldestPostgres-1
+	best, bestMajor := "", oldest-1
 	for _, folder := range folders {
-		if major := postgresMajor(folder); major > bestMajor {
+		if major := majorOf(folder); major > bestMajor {
 			best, bestMajor = folder, major
 		}
 	}
 	if best == "" {
-		return "", ErrNoPostgres
+		return "", ErrMissing
 	}
 	return best, nil
 }
 
-// postgresMajor is the major version of the server in folder, or 0 if it has none.
-func postgresMajor(folder string) int {
+// majorOf is the major version of the server in folder, or 0 if it has none.
+func majorOf(folder string) int {
 	if _, err := os.Stat(filepath.Join(folder, "initdb")); err != nil {
 		return 0
 	}
@@ -73,12 +74,12 @@ func postgresMajor(folder string) int {
 	return major
 }
 
-// EnsurePostgres returns the folder with PostgreSQL's programs, after installing them through apt when they are missing
+// Ensure returns the folder with PostgreSQL's programs, after installing them through apt when they are missing
 // and this is root on Debian or Ubuntu. The package would otherwise create and start a system-wide cluster; it is told
 // not to. progress receives one line before and apt's output during the installation.
-func EnsurePostgres(ctx context.Context, progress func(line string)) (string, error) {
-	folder, err := FindPostgres()
-	if !errors.Is(err, ErrNoPostgres) {
+func Ensure(ctx context.Context, progress func(line string)) (string, error) {
+	folder, err := Find()
+	if !errors.Is(err, ErrMissing) {
 		return folder, err
 	}
 	if os.Geteuid() != 0 {
@@ -104,7 +105,7 @@ func EnsurePostgres(ctx context.Context, progress func(line string)) (string, er
 				strings.Join(arguments, " "), err)
 		}
 	}
-	return FindPostgres()
+	return Find()
 }
 
 // keepPackageFromStartingCluster writes the setting that postgresql-common reads before it creates Debian's "main"
