@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,6 +39,7 @@ type AccountReconciler struct {
 	Recorder  events.EventRecorder
 	// Resync is how often an unchanged account is put to the ledger again, against a ledger restored from a backup.
 	Resync time.Duration
+	Clock  clock.PassiveClock
 }
 
 // SetupWithManager registers the reconciler.
@@ -86,7 +88,7 @@ func (r *AccountReconciler) set(ctx context.Context, account *v1alpha1.CreditAcc
 	if _, err := setAccount(account, key); err != nil {
 		return invalid(err), nil
 	}
-	verdict, err := submission.Afresh(ctx, r.Ledger, key, func(key string) ledger.Command {
+	verdict, err := submission.Anew(ctx, r.Ledger, r.Clock.Now(), key, func(key string) ledger.Command {
 		command, _ := setAccount(account, key) // checked above; only the key differs
 		return command
 	})
@@ -106,14 +108,14 @@ func (r *AccountReconciler) remove(ctx context.Context, account *v1alpha1.Credit
 	if !controllerutil.ContainsFinalizer(account, v1alpha1.AccountFinalizer) {
 		return ctrl.Result{}, nil
 	}
-	verdict, err := submission.Afresh(ctx, r.Ledger, "remove:"+string(account.UID), func(key string) ledger.Command {
+	verdict, err := submission.Anew(ctx, r.Ledger, r.Clock.Now(), "remove:"+string(account.UID), func(key string) ledger.Command {
 		return ledger.RemoveAccount{Key: key, Account: account.Name}
 	})
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("remove account %s: %w", account.Name, err)
 	}
 	base := account.DeepCopy()
-	if refusal := verdict.Refusal; refusal != nil && refusal.Code != ledger.UnknownAccount {
+	if refusal := verdict.Refusal; refusal != nil {
 		if meta.SetStatusCondition(&account.Status.Conditions, deletableCondition(account.Generation, refusal)) {
 			r.Recorder.Eventf(account, nil, corev1.EventTypeWarning, "DeletionRefused", "Delete", "%s", refusal.Message)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +27,7 @@ type ClassReconciler struct {
 	Ledger submission.Ledger
 	// Resync is as in AccountReconciler.
 	Resync time.Duration
+	Clock  clock.PassiveClock
 }
 
 // SetupWithManager registers the reconciler.
@@ -61,7 +63,7 @@ func (r *ClassReconciler) set(ctx context.Context, class *v1alpha1.GPUClass) (*l
 	if _, err := setRate(class, key); err != nil {
 		return invalid(err), nil
 	}
-	verdict, err := submission.Afresh(ctx, r.Ledger, key, func(key string) ledger.Command {
+	verdict, err := submission.Anew(ctx, r.Ledger, r.Clock.Now(), key, func(key string) ledger.Command {
 		command, _ := setRate(class, key) // checked above; only the key differs
 		return command
 	})

@@ -43,18 +43,18 @@ func accountKey(account *v1alpha1.CreditAccount) string {
 	return fmt.Sprintf("account:%s:%d", account.UID, account.Generation)
 }
 
-// postGrant is the command that gives the grant's credits.
-func postGrant(grant *v1alpha1.CreditGrant, key string) (ledger.PostGrant, error) {
+// postGrant is the command that gives the grant's credits. Its key is the grant's UID and nothing else, so that they are
+// given once (L12).
+func postGrant(grant *v1alpha1.CreditGrant) (ledger.PostGrant, error) {
 	amount, err := ledger.ParseCredits(string(grant.Spec.Credits))
 	if err != nil {
 		return ledger.PostGrant{}, fmt.Errorf("spec.credits: %w", err)
 	}
 	return ledger.PostGrant{
-		Key: key, Account: grant.Spec.Account, Amount: amount, Reason: grant.Spec.Reason, Actor: "CreditGrant/" + grant.Name,
+		Key: "grant:" + string(grant.UID), Account: grant.Spec.Account, Amount: amount, Reason: grant.Spec.Reason,
+		Actor: "CreditGrant/" + grant.Name,
 	}, nil
 }
-
-func grantKey(grant *v1alpha1.CreditGrant) string { return "grant:" + string(grant.UID) }
 
 // setRate is the command that makes the ledger know the class's price.
 func setRate(class *v1alpha1.GPUClass, key string) (ledger.SetRate, error) {

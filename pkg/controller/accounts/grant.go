@@ -17,20 +17,13 @@ import (
 	"github.com/gpubank/gpubank/pkg/ledger"
 )
 
-// GrantLedger is what the grant reconciler needs of the store.
-type GrantLedger interface {
-	submission.Ledger
-	// Account returns the row and whether there is one.
-	Account(ctx context.Context, name string) (ledger.Account, bool, error)
-}
-
 // GrantReconciler posts each CreditGrant once. Deleting a CreditGrant takes nothing back: entries are append-only (I8).
 //
 // +kubebuilder:rbac:groups=gpubank.io,resources=creditgrants,verbs=get;list;watch
 // +kubebuilder:rbac:groups=gpubank.io,resources=creditgrants/status,verbs=patch
 type GrantReconciler struct {
 	Client   client.Client
-	Ledger   GrantLedger
+	Ledger   submission.Ledger
 	Recorder events.EventRecorder
 }
 
@@ -70,25 +63,11 @@ func (r *GrantReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 
 // post returns the refusal, if any, and whether the grant was posted now rather than before.
 func (r *GrantReconciler) post(ctx context.Context, grant *v1alpha1.CreditGrant) (*ledger.Refusal, bool, error) {
-	key := grantKey(grant)
-	if _, err := postGrant(grant, key); err != nil {
+	command, err := postGrant(grant)
+	if err != nil {
 		return invalid(err), false, nil
 	}
-	// Asked first so that waiting for an account does not fill the ledger with remembered refusals.
-	_, known, err := r.Ledger.Account(ctx, grant.Spec.Account)
-	if err != nil {
-		return nil, false, fmt.Errorf("read account %s for grant %s: %w", grant.Spec.Account, grant.Name, err)
-	}
-	if !known {
-		return &ledger.Refusal{
-			Code:    ledger.UnknownAccount,
-			Message: fmt.Sprintf("the ledger does not know the account %q yet; create the CreditAccount", grant.Spec.Account),
-		}, false, nil
-	}
-	verdict, err := submission.Afresh(ctx, r.Ledger, key, func(key string) ledger.Command {
-		command, _ := postGrant(grant, key) // checked above; only the key differs
-		return command
-	})
+	verdict, err := r.Ledger.Submit(ctx, command)
 	if err != nil {
 		return nil, false, fmt.Errorf("post grant %s: %w", grant.Name, err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/gpubank/gpubank/pkg/ledger"
@@ -47,12 +46,10 @@ func checkReport(request intakeapi.IntervalsRequest) error {
 	return nil
 }
 
-// command is what the ledger is asked about one interval. The ledger remembers refusals under their key, so another
-// epoch asks under another key, and so does another attempt (empty for the first). An interval's identity in the
-// ledger is its pod and times, whatever the key, so this can never charge twice.
-func command(node string, epoch int64, interval intakeapi.Interval, attempt string) ledger.RecordInterval {
+// command is what the ledger is asked about one interval.
+func command(node string, epoch int64, interval intakeapi.Interval) ledger.RecordInterval {
 	return ledger.RecordInterval{
-		Key:          interval.Key + ":" + strconv.FormatInt(epoch, 10) + attempt,
+		Key:          interval.Key,
 		PodUID:       interval.PodUID,
 		Node:         node,
 		OwnerEpoch:   epoch,
@@ -86,23 +83,13 @@ func wholeMicroseconds(times ...time.Time) bool {
 	return true
 }
 
-// mayChange reports whether the same interval may be accepted later although it is refused now.
-func mayChange(code ledger.RefusalCode) bool {
-	switch code {
-	case ledger.UnknownPod, // bound, but its allocation is not committed or not recorded yet
-		ledger.InTheFuture: // the node's clock is ahead; the time will come
-		return true
-	}
-	return false
-}
-
 // result translates the ledger's verdict for the agent.
 func result(key string, verdict ledger.Verdict) intakeapi.Result {
 	switch {
 	case verdict.Refusal != nil:
 		return intakeapi.Result{
 			Key: key, Outcome: intakeapi.Refused, Code: string(verdict.Refusal.Code),
-			Message: verdict.Refusal.Message, Retry: mayChange(verdict.Refusal.Code),
+			Message: verdict.Refusal.Message, Retry: verdict.Refusal.Code.Retryable(),
 		}
 	case verdict.Replayed:
 		return intakeapi.Result{Key: key, Outcome: intakeapi.Repeat}

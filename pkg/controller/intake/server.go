@@ -89,7 +89,7 @@ func (s *Server) Start(ctx context.Context) error {
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       15 * time.Second,
-		WriteTimeout:      2*commitTimeout + 10*time.Second,
+		WriteTimeout:      commitTimeout + 20*time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    maxHeaderBytes,
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.options.Certificate},
@@ -187,44 +187,33 @@ func (s *Server) intervals(node string, request *http.Request) (any, error) {
 	return intakeapi.IntervalsResponse{Results: results}, nil
 }
 
-// charge asks the ledger about every interval in one batch. Remembered refusals that time may have overtaken are
-// asked about once more under a fresh key.
+// charge asks the ledger about every well-formed interval in one batch.
 func (s *Server) charge(ctx context.Context, node string, body intakeapi.IntervalsRequest) ([]intakeapi.Result, error) {
 	results := make([]intakeapi.Result, len(body.Intervals))
-	var ask []int
+	var asked []int
+	var commands []ledger.Command
 	for i, interval := range body.Intervals {
 		if malformed := checkInterval(interval); malformed != nil {
 			results[i] = *malformed
 			continue
 		}
-		ask = append(ask, i)
+		asked = append(asked, i)
+		commands = append(commands, command(node, body.Epoch, interval))
 	}
-	for _, attempt := range []string{"", ":" + strconv.FormatInt(s.options.Clock.Now().UnixMicro(), 10)} {
-		if len(ask) == 0 {
-			break
+	if len(commands) == 0 {
+		return results, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	verdicts, err := s.options.Ledger.SubmitAll(ctx, commands)
+	if err != nil {
+		return nil, s.unavailable(err, "charge intervals", node)
+	}
+	for n, i := range asked {
+		if refusal := verdicts[n].Refusal; refusal != nil && refusal.Code == ledger.StaleEpoch {
+			return nil, staleEpoch(refusal.Message)
 		}
-		commands := make([]ledger.Command, len(ask))
-		for n, i := range ask {
-			commands[n] = command(node, body.Epoch, body.Intervals[i], attempt)
-		}
-		commit, cancel := context.WithTimeout(ctx, commitTimeout)
-		verdicts, err := s.options.Ledger.SubmitAll(commit, commands)
-		cancel()
-		if err != nil {
-			return nil, s.unavailable(err, "charge intervals", node)
-		}
-		var again []int
-		for n, i := range ask {
-			verdict := verdicts[n]
-			if verdict.Refusal != nil && verdict.Refusal.Code == ledger.StaleEpoch {
-				return nil, &refusal{http.StatusConflict, "stale_epoch", verdict.Refusal.Message}
-			}
-			results[i] = result(body.Intervals[i].Key, verdict)
-			if results[i].Retry && verdict.Replayed {
-				again = append(again, i)
-			}
-		}
-		ask = again
+		results[i] = result(body.Intervals[i].Key, verdicts[n])
 	}
 	return results, nil
 }
@@ -235,6 +224,11 @@ func speaksFor(node, claimed string) error {
 		return &refusal{http.StatusForbidden, "wrong_node", fmt.Sprintf("the token was issued on node %q, the request speaks for %q", node, claimed)}
 	}
 	return nil
+}
+
+// staleEpoch tells an agent that a newer one of its node has registered.
+func staleEpoch(message string) *refusal {
+	return &refusal{http.StatusConflict, "stale_epoch", message}
 }
 
 // unavailable reports a failure of the world: the agent keeps everything and asks again.

@@ -3,8 +3,8 @@ package submission
 
 import (
 	"context"
-	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/gpubank/gpubank/pkg/ledger"
 )
@@ -15,27 +15,18 @@ type Ledger interface {
 	Submit(ctx context.Context, command ledger.Command) (ledger.Verdict, error)
 }
 
-// maxAttempts bounds the walk over remembered refusals. A caller backs off between attempts, to at least seconds, so
-// this many take hours; then a person has to look.
-const maxAttempts = 10_000
-
-// Afresh submits the command that build makes, skipping remembered refusals: the ledger answers a repeated key with
-// the first answer, although what caused a refusal may have passed.
+// Anew submits a command that the ledger carries out conditionally (a transition, a setting), so that asking twice can
+// do no harm. It begins with the caller's own key, so that a restart repeats itself and is answered alike. Past a
+// remembered refusal, or a first attempt with other content, it asks under a key made of now.
 //
-// The keys are tried in one fixed order (key, key:1, key:2, …). A walk that is cut short by a crash after a
-// command was carried out is answered with that success when it is repeated, so a command that must happen once
-// (a grant, L12) does.
-func Afresh(ctx context.Context, store Ledger, key string, build func(key string) ledger.Command) (ledger.Verdict, error) {
-	attemptKey := key
-	for attempt := 1; attempt <= maxAttempts; attempt++ {
-		verdict, err := store.Submit(ctx, build(attemptKey))
-		if err != nil {
-			return ledger.Verdict{}, err
-		}
-		if verdict.Refusal == nil || !verdict.Replayed || verdict.Refusal.Code == ledger.KeyReused {
-			return verdict, nil
-		}
-		attemptKey = key + ":" + strconv.Itoa(attempt)
+// It is not for grants: those have one key, and no other attempt.
+func Anew(ctx context.Context, store Ledger, now time.Time, key string, build func(key string) ledger.Command) (ledger.Verdict, error) {
+	verdict, err := store.Submit(ctx, build(key))
+	if err != nil || verdict.Refusal == nil {
+		return verdict, err
 	}
-	return ledger.Verdict{}, fmt.Errorf("submit %s: refused %d times, and each refusal is remembered; see the ledger's command log", key, maxAttempts)
+	if verdict.Replayed || verdict.Refusal.Code == ledger.KeyReused {
+		return store.Submit(ctx, build(key+":"+strconv.FormatInt(now.UnixMicro(), 10)))
+	}
+	return verdict, nil
 }

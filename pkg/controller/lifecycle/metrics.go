@@ -1,0 +1,57 @@
+package lifecycle
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpubank/gpubank/pkg/ledger"
+)
+
+// metrics count what became of reservations, and what needs a person.
+type metrics struct {
+	settlements  *prometheus.CounterVec
+	alerts       *prometheus.CounterVec
+	allocations  *prometheus.GaugeVec
+	reservations *prometheus.GaugeVec
+}
+
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{
+		settlements: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "gpubank_settlements_total",
+			Help: "Reservations closed, by outcome (Settled, Released, Expired).",
+		}, []string{"outcome"}),
+		alerts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "gpubank_lifecycle_alerts_total",
+			Help: "Times that a pod's state and the ledger could not be brought together without a person, by reason.",
+		}, []string{"reason"}),
+		allocations: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "gpubank_allocations",
+			Help: "Open allocations at the last sweep, by state.",
+		}, []string{"state"}),
+		reservations: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "gpubank_reservations",
+			Help: "Open reservations at the last sweep, by state.",
+		}, []string{"state"}),
+	}
+	registry.MustRegister(m.settlements, m.alerts, m.allocations, m.reservations)
+	return m
+}
+
+func (m *metrics) showOpen(allocations []ledger.Allocation, reservations []ledger.Reservation) {
+	perState := map[ledger.AllocationState]int{
+		ledger.AllocationIntended: 0, ledger.AllocationBound: 0, ledger.AllocationMetering: 0, ledger.AllocationSuspect: 0,
+	}
+	for _, allocation := range allocations {
+		perState[allocation.State]++
+	}
+	for state, count := range perState {
+		m.allocations.WithLabelValues(string(state)).Set(float64(count))
+	}
+	held := map[ledger.ReservationState]int{ledger.Held: 0, ledger.Active: 0}
+	for _, reservation := range reservations {
+		held[reservation.State]++
+	}
+	for state, count := range held {
+		m.reservations.WithLabelValues(string(state)).Set(float64(count))
+	}
+}

@@ -1,0 +1,272 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/gpubank/gpubank/api/v1alpha1"
+	"github.com/gpubank/gpubank/internal/failpoint"
+	"github.com/gpubank/gpubank/pkg/controller/submission"
+	"github.com/gpubank/gpubank/pkg/ledger"
+	"github.com/gpubank/gpubank/pkg/workload"
+)
+
+// leadership is the name under which this controller's epoch is kept in the ledger. It is its own, so that allocating late
+// never fences off the scheduler.
+const leadership = "credit-controller"
+
+// retryRefused is how soon something that the ledger refused is looked at again.
+const retryRefused = 10 * time.Second
+
+// PodLedger is what the pod reconciler needs of the store.
+type PodLedger interface {
+	submission.Ledger
+	// Allocation returns the pod's row and whether there is one.
+	Allocation(ctx context.Context, podUID string) (ledger.Allocation, bool, error)
+	// LastMetered returns the end of the pod's latest interval and whether there is one.
+	LastMetered(ctx context.Context, podUID string) (time.Time, bool, error)
+	// Reservation returns the workload's row and whether there is one.
+	Reservation(ctx context.Context, uid string) (ledger.Reservation, bool, error)
+	// AcquireLeadership returns a new, higher epoch for holder; writes under an older one are refused from then on (I7).
+	AcquireLeadership(ctx context.Context, name, holder string) (int64, error)
+}
+
+// PodReconciler follows pods and their allocations. See the package documentation.
+//
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=namespaces;nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;watch,namespace=kube-node-lease
+type PodReconciler struct {
+	cluster    cluster
+	client     client.Client
+	ledger     PodLedger
+	recorder   events.EventRecorder
+	clock      clock.PassiveClock
+	heartbeats *heartbeats
+	nodeGrace  time.Duration
+	metrics    *metrics
+	workloads  inbox[WorkloadKey]
+	// holder names this process as leader.
+	holder string
+
+	// placed says which pods are on which node.
+	placed *placements
+
+	mu          sync.Mutex
+	leaderEpoch int64
+	sights      map[string]sight // pod UID → what a watch last showed before it went
+}
+
+// Reconcile implements reconcile.TypedReconciler.
+func (r *PodReconciler) Reconcile(ctx context.Context, key PodKey) (ctrl.Result, error) {
+	facts, err := r.gather(ctx, key)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return r.apply(ctx, key, facts, decidePod(key, facts))
+}
+
+func (r *PodReconciler) gather(ctx context.Context, key PodKey) (podFacts, error) {
+	facts := podFacts{now: r.clock.Now(), nodeGrace: r.nodeGrace}
+	// The ledger before the cluster: an allocation that is released because its pod is gone was read before the pod was
+	// looked for.
+	allocation, known, err := r.ledger.Allocation(ctx, key.UID)
+	if err != nil {
+		return facts, fmt.Errorf("read allocation of pod %s/%s: %w", key.Namespace, key.Name, err)
+	}
+	if known {
+		facts.allocation = &allocation
+	}
+	if facts.pod, err = r.cluster.pod(ctx, key); err != nil {
+		return facts, err
+	}
+	facts.sight = r.sightOf(key.UID)
+	node := allocation.Node
+	if facts.pod != nil && facts.pod.Spec.NodeName != "" {
+		node = facts.pod.Spec.NodeName
+	}
+	if known && allocation.Open() || facts.pod != nil {
+		if facts.node, err = r.cluster.node(ctx, node); err != nil {
+			return facts, err
+		}
+		facts.node.lastRenewal = latest(facts.node.lastRenewal, r.heartbeats.of(node))
+	}
+	if known && allocation.Open() && facts.endIsUnclear() {
+		if facts.lastMetered, _, err = r.ledger.LastMetered(ctx, key.UID); err != nil {
+			return facts, fmt.Errorf("read what was metered of pod %s/%s: %w", key.Namespace, key.Name, err)
+		}
+	}
+	if !known && facts.pod != nil && facts.pod.Spec.NodeName != "" {
+		err = r.gatherForLate(ctx, &facts)
+	}
+	return facts, err
+}
+
+// gatherForLate reads what a pod needs that is bound without an allocation.
+func (r *PodReconciler) gatherForLate(ctx context.Context, facts *podFacts) error {
+	pod := facts.pod
+	classes, err := r.cluster.classes(ctx)
+	if err != nil {
+		return err
+	}
+	facts.demand, facts.demandErr = workload.DemandOf(&pod.Spec, pod.Labels, classes)
+	if facts.demandErr == nil && facts.demand.IsZero() {
+		return nil
+	}
+	if facts.enrolment, err = r.cluster.enrolment(ctx, pod.Namespace); err != nil || facts.enrolment.account == "" {
+		return err
+	}
+	for _, uid := range []string{string(pod.UID), workload.HoldUID(pod)} {
+		reservation, known, err := r.ledger.Reservation(ctx, uid)
+		if err != nil {
+			return fmt.Errorf("read reservation of workload %s: %w", uid, err)
+		}
+		pays := known && reservation.Open() && reservation.Account == facts.enrolment.account && reservation.Class == facts.demand.Class
+		if pays {
+			facts.cover.reservation = &reservation
+			break
+		}
+	}
+	facts.cover.leaderEpoch, err = r.epoch(ctx)
+	return err
+}
+
+// epoch acquires this process's leadership in the ledger when it is first needed. Only a leader reconciles.
+func (r *PodReconciler) epoch(ctx context.Context) (int64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.leaderEpoch == 0 {
+		epoch, err := r.ledger.AcquireLeadership(ctx, leadership, r.holder)
+		if err != nil {
+			return 0, fmt.Errorf("acquire leadership %s in the ledger: %w", leadership, err)
+		}
+		r.leaderEpoch = epoch
+	}
+	return r.leaderEpoch, nil
+}
+
+func (r *PodReconciler) apply(ctx context.Context, key PodKey, facts podFacts, p plan) (ctrl.Result, error) {
+	logger := log.FromContext(ctx)
+	var ended *ledger.Allocation
+	for _, command := range p.commands {
+		_, ends := command.(ledger.EndAllocation)
+		if ends {
+			failpoint.Hit("controller.before-settle")
+		}
+		verdict, err := submission.Anew(ctx, r.ledger, facts.now, command.CommandKey(), func(key string) ledger.Command {
+			return withKey(command, key)
+		})
+		if err != nil {
+			return ctrl.Result{}, fmt.Errorf("tell the ledger about pod %s/%s: %w", key.Namespace, key.Name, err)
+		}
+		if refusal := verdict.Refusal; refusal != nil {
+			logger.Info("Ledger refused what the cluster shows of the pod", "command", fmt.Sprintf("%T", command), "code", refusal.Code, "message", refusal.Message)
+			r.alert(key, alertRefused, refusal.Error())
+			return ctrl.Result{RequeueAfter: retryRefused}, nil
+		}
+		if ends {
+			ended = verdict.Allocation
+		}
+	}
+	if ended != nil {
+		r.announceEnd(key, facts, *ended)
+		failpoint.Hit("controller.after-end-before-finalizer")
+	}
+	if p.alert != "" {
+		logger.Info("Pod needs a person", "reason", p.alert, "message", p.alertMessage)
+		r.alert(key, p.alert, p.alertMessage)
+	}
+	if err := r.applyFinalizer(ctx, facts.pod, p); err != nil {
+		return ctrl.Result{}, err
+	}
+	r.tellWorkload(ctx, facts, ended)
+	if facts.pod == nil && p.lookAgain == 0 {
+		r.forgetSight(key.UID)
+	}
+	return ctrl.Result{RequeueAfter: p.lookAgain}, nil
+}
+
+// applyFinalizer adds or removes the metering finalizer. The patch carries the resource version it was decided on.
+func (r *PodReconciler) applyFinalizer(ctx context.Context, pod *corev1.Pod, p plan) error {
+	if pod == nil || !p.addFinalizer && !p.removeFinalizer {
+		return nil
+	}
+	base := pod.DeepCopy()
+	if p.addFinalizer {
+		controllerutil.AddFinalizer(pod, v1alpha1.MeteringFinalizer)
+	} else {
+		controllerutil.RemoveFinalizer(pod, v1alpha1.MeteringFinalizer)
+	}
+	err := r.client.Patch(ctx, pod, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("change the metering finalizer of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// tellWorkload has the pod's reservation looked at when the pod may have been the last thing that kept it open.
+func (r *PodReconciler) tellWorkload(ctx context.Context, facts podFacts, ended *ledger.Allocation) {
+	switch {
+	case ended != nil:
+		r.workloads.put(ctx, WorkloadKey{UID: ended.Reservation})
+	case facts.allocation != nil && (facts.pod == nil || !facts.pod.DeletionTimestamp.IsZero()):
+		r.workloads.put(ctx, WorkloadKey{UID: facts.allocation.Reservation})
+	}
+}
+
+func (r *PodReconciler) alert(key PodKey, reason, message string) {
+	r.metrics.alerts.WithLabelValues(reason).Inc()
+	r.recorder.Eventf(podReference(key), nil, corev1.EventTypeWarning, reason, "Reconcile", "%s", message)
+}
+
+func (r *PodReconciler) announceEnd(key PodKey, facts podFacts, allocation ledger.Allocation) {
+	if facts.allocation == nil || facts.allocation.Charged == 0 && allocation.Charged == 0 {
+		return
+	}
+	r.recorder.Eventf(podReference(key), nil, corev1.EventTypeNormal, "Charged", "Settle",
+		"held %d GPUs of class %s for %s: charged %s credits", allocation.GPUs, allocation.Class,
+		allocation.EndedAt.Sub(allocation.StartedAt), ledger.DisplayCredits(allocation.Charged))
+}
+
+func podReference(key PodKey) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: key.Namespace, Name: key.Name, UID: types.UID(key.UID)}
+}
+
+// withKey returns the command under another key.
+func withKey(command ledger.Command, key string) ledger.Command {
+	switch c := command.(type) {
+	case ledger.Allocate:
+		c.Key = key
+		return c
+	case ledger.ConfirmBound:
+		c.Key = key
+		return c
+	case ledger.ReleaseAllocation:
+		c.Key = key
+		return c
+	case ledger.RecordStart:
+		c.Key = key
+		return c
+	case ledger.EndAllocation:
+		c.Key = key
+		return c
+	case ledger.MarkSuspect:
+		c.Key = key
+		return c
+	case ledger.ClearSuspect:
+		c.Key = key
+		return c
+	}
+	panic(fmt.Sprintf("lifecycle: decidePod made a %T, which withKey does not know", command))
+}

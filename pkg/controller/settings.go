@@ -1,0 +1,71 @@
+package controller
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/gpubank/gpubank/api/v1alpha1"
+)
+
+// leastHoldExpiry is above the API server's default limit of one request (--request-timeout, 60 s): a younger hold's
+// object may still be on its way into storage.
+const leastHoldExpiry = 90 * time.Second
+
+// Settings are the controller's command line.
+type Settings struct {
+	DatabaseURLFile string
+	Migrate         bool
+	LeaderElect     bool
+
+	Namespace     string
+	IntakeAddress string
+	IntakeCertDir string
+	IntakeService string
+	AgentAccount  string
+
+	HoldExpiry time.Duration
+	// AllowShortHoldExpiry lets tests expire holds sooner than an API server may need.
+	AllowShortHoldExpiry bool
+	Resync               time.Duration
+	NodeGrace            time.Duration
+
+	HealthProbeAddress string
+	MetricsAddress     string
+}
+
+// Bind adds the flags to a flag set.
+func (s *Settings) Bind(flags *flag.FlagSet) {
+	flags.StringVar(&s.DatabaseURLFile, "database-url-file", "", "File with the PostgreSQL URL of the ledger (a mounted Secret).")
+	flags.BoolVar(&s.Migrate, "migrate", true, "Bring the database's tables up to date before anything else. Replicas take turns.")
+	flags.BoolVar(&s.LeaderElect, "leader-elect", true, "Reconcile only while holding the lease. The intake serves on every replica.")
+	flags.StringVar(&s.Namespace, "namespace", v1alpha1.SystemNamespace, "Namespace of the lease, of the intake's Secret, ConfigMap and Service, and of the node agent.")
+	flags.StringVar(&s.IntakeAddress, "intake-address", ":8443", "Address to serve node agents on.")
+	flags.StringVar(&s.IntakeCertDir, "intake-cert-dir", "", "Folder with tls.crt and tls.key, kept by a certificate manager. Empty: make, share and rotate them here, and publish the authority in the ConfigMap intake-ca.")
+	flags.StringVar(&s.IntakeService, "intake-service", "credit-controller", "Service by which node agents call the intake: the certificate's name. Unused with --intake-cert-dir.")
+	flags.StringVar(&s.AgentAccount, "agent-service-account", "nvml-exporter", "Service account of the node agent, the only one that may report.")
+	flags.DurationVar(&s.HoldExpiry, "hold-expiry", 5*time.Minute, "Age at which a hold whose object the API server does not have is given back. Must exceed the API server's longest request.")
+	flags.BoolVar(&s.AllowShortHoldExpiry, "allow-short-hold-expiry", false, "Accept a --hold-expiry below "+leastHoldExpiry.String()+". For tests: a Job that is slow to be stored may lose its hold.")
+	flags.DurationVar(&s.Resync, "resync", time.Minute, "How often everything that the ledger holds open is compared with the cluster, whatever the watches said.")
+	flags.DurationVar(&s.NodeGrace, "node-grace", time.Minute, "Age of a node's last lease renewal from which its pods' allocations are suspect.")
+	flags.StringVar(&s.HealthProbeAddress, "health-probe-address", ":8081", "Address of /healthz and /readyz.")
+	flags.StringVar(&s.MetricsAddress, "metrics-address", ":8080", "Address of /metrics; 0 for none.")
+}
+
+// Validate says what is wrong with the settings, and what to set.
+func (s *Settings) Validate() error {
+	var problems []error
+	if s.DatabaseURLFile == "" {
+		problems = append(problems, errors.New("--database-url-file is missing: name the file that holds the ledger's PostgreSQL URL"))
+	}
+	if s.HoldExpiry < leastHoldExpiry && !s.AllowShortHoldExpiry {
+		problems = append(problems, fmt.Errorf("--hold-expiry=%s is below %s: the API server could still be storing the object; set more", s.HoldExpiry, leastHoldExpiry))
+	}
+	for name, value := range map[string]time.Duration{"hold-expiry": s.HoldExpiry, "resync": s.Resync, "node-grace": s.NodeGrace} {
+		if value < time.Second {
+			problems = append(problems, fmt.Errorf("--%s=%s is below 1s; set more", name, value))
+		}
+	}
+	return errors.Join(problems...)
+}
