@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"os"
 	"runtime/debug"
@@ -102,7 +103,7 @@ func openSpool(path string) (s *Spool, err error) {
 
 // load reads everything, which also proves that everything can be read.
 func (s *Spool) load(path string) error {
-	err := s.db.Update(func(tx *bbolt.Tx) error {
+	return s.db.Update(func(tx *bbolt.Tx) error {
 		if info, err := os.Stat(path); err != nil {
 			return err
 		} else if info.Size() < tx.Size() {
@@ -123,17 +124,13 @@ func (s *Spool) load(path string) error {
 		}
 		return tx.Bucket(recordsBucket).ForEach(func(key, value []byte) error {
 			var record Record
-			if err := json.Unmarshal(value, &record); err != nil {
-				return fmt.Errorf("%w: record %q: %w", errDamaged, key, err)
+			if err := decode(value, &record); err != nil {
+				return fmt.Errorf("record %q: %w", key, err)
 			}
 			s.records[string(key)] = record
 			return nil
 		})
 	})
-	if err != nil {
-		return err
-	}
-	return nil
 }
 
 func decodeInterval(key, value []byte) (SpooledInterval, error) {
@@ -141,8 +138,8 @@ func decodeInterval(key, value []byte) (SpooledInterval, error) {
 		return SpooledInterval{}, fmt.Errorf("%w: interval with key %q", errDamaged, key)
 	}
 	spooled := SpooledInterval{Sequence: binary.BigEndian.Uint64(key)}
-	if err := json.Unmarshal(value, &spooled.Interval); err != nil {
-		return SpooledInterval{}, fmt.Errorf("%w: interval %d: %w", errDamaged, spooled.Sequence, err)
+	if err := decode(value, &spooled.Interval); err != nil {
+		return SpooledInterval{}, fmt.Errorf("interval %d: %w", spooled.Sequence, err)
 	}
 	return spooled, nil
 }
@@ -222,13 +219,26 @@ func (s *Spool) Apply(decision Decision) error {
 	return nil
 }
 
+// Values are JSON behind its checksum: bbolt has none for what it stores, and a flipped bit in a time is money.
 func put(bucket *bbolt.Bucket, key []byte, value any) error {
 	encoded, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	return bucket.Put(key, encoded)
+	return bucket.Put(key, append(binary.BigEndian.AppendUint32(nil, crc32.Checksum(encoded, castagnoli)), encoded...))
 }
+
+func decode(stored []byte, value any) error {
+	if len(stored) < 4 || binary.BigEndian.Uint32(stored) != crc32.Checksum(stored[4:], castagnoli) {
+		return fmt.Errorf("%w: checksum differs", errDamaged)
+	}
+	if err := json.Unmarshal(stored[4:], value); err != nil {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return nil
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func sequenceKey(sequence uint64) []byte { return binary.BigEndian.AppendUint64(nil, sequence) }
 
