@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/gpubank/gpubank/internal/failpoint"
 	"github.com/gpubank/gpubank/pkg/ledger"
 	"github.com/gpubank/gpubank/pkg/workload"
 )
@@ -162,6 +163,7 @@ func (h *handler) placeHold(ctx context.Context, hold *Hold, dryRun bool) (outco
 		denied := deny(Code(verdict.Refusal.Code), "%s", explainRefusal(verdict.Refusal, hold))
 		return answered(denied), nil
 	}
+	failpoint.Hit("webhook.after-hold")
 	result := answered(allow(Held))
 	if dryRun && verdict.Reservation != nil {
 		result.response = result.response.WithWarnings(quote(hold, verdict.Reservation.Amount))

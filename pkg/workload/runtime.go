@@ -21,6 +21,8 @@ type MaxRuntime struct {
 	// Enforced: it is the pod's own activeDeadlineSeconds. Otherwise it comes from the annotation or the account's
 	// default and bounds nothing until it is written there.
 	Enforced bool
+	// ByDefault: nobody asked for it; it is the account's default.
+	ByDefault bool
 }
 
 // JobMaxRuntime returns the bound of one of the Job's pods: the template's activeDeadlineSeconds, else the annotation
@@ -79,7 +81,7 @@ func maxRuntime(deadline *int64, deadlineField string, sources []annotated, byDe
 	case annotation > 0:
 		return MaxRuntime{Seconds: annotation}, nil
 	case byDefault > 0:
-		return MaxRuntime{Seconds: wholeSeconds(byDefault)}, nil
+		return MaxRuntime{Seconds: wholeSeconds(byDefault), ByDefault: true}, nil
 	}
 	return MaxRuntime{}, nil
 }
