@@ -30,4 +30,13 @@
 //	              Released         Suspect ──┘       node silent, nothing released
 //
 // A Released allocation is an intent that was given up before the pod was bound; the same pod may be placed again.
+// Reports may be lost or come late, so a state may be skipped; all transitions are:
+//
+//	reservation Held       to Active, Released, Expired
+//	reservation Active     to Settled
+//	allocation  Intended   to Released, Bound, Metering, Ended
+//	allocation  Released   to Intended, Bound, Metering, Ended
+//	allocation  Bound      to Metering, Suspect, Ended
+//	allocation  Metering   to Suspect, Ended
+//	allocation  Suspect    to Bound, Metering, Ended
 package ledger

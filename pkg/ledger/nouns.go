@@ -77,6 +77,9 @@ type Account struct {
 	// splitting an account into many gains nothing.
 	SubtreeBalance  Microcredits
 	SubtreeReserved Microcredits
+	// SubtreeOverspent is the sum of Overspent over the same accounts. Checks of an ancestor leave it out, so that an
+	// overspender stops itself and not its siblings (L24).
+	SubtreeOverspent Microcredits
 
 	// Revision grows with every change of the row; readers use it to ask what changed.
 	Revision int64
@@ -84,6 +87,12 @@ type Account struct {
 
 // Available is what the account may still reserve by its own balance, before overdraft. Ancestors may allow less.
 func (a Account) Available() Microcredits { return a.Balance - a.Reserved }
+
+// Overspent is how far the account's own available credits are below its overdraft limit, 0 or more. Holds never get it
+// there; real usage beyond a hold (I9) and a lowered limit do.
+func (a Account) Overspent() Microcredits {
+	return max(0, -a.Policy.OverdraftLimit-a.Available())
+}
 
 // WorkloadRef names what the user asked for.
 type WorkloadRef struct {
@@ -174,6 +183,20 @@ type Interval struct {
 	Source     IntervalSource
 	Charge     Microcredits
 	ReceivedAt time.Time
+}
+
+// DeviceHold is the time for which one allocation was metered on one GPU, from its first interval to its last.
+type DeviceHold struct {
+	GPUUUID    string
+	PodUID     string
+	Start, End time.Time
+}
+
+// RateVersion is one version of a GPU class's price. Versions count from 1 and are never edited.
+type RateVersion struct {
+	Class   string
+	Version int64
+	Rate    Rate
 }
 
 // Entry is one movement of money, with a debit and a credit side (I10). Immutable (I8).

@@ -1,12 +1,14 @@
-// Package postgres makes the ledger's decisions durable.
 package postgres
 
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"k8s.io/utils/clock"
 
 	"github.com/gpubank/gpubank/pkg/ledger"
@@ -18,87 +20,172 @@ type Options struct {
 	Clock clock.PassiveClock
 	// Logger receives what concerns no caller in particular, e.g. that PostgreSQL is away and is back.
 	Logger logr.Logger
-	// QueueLimit is how many commands may wait for a commit before ErrQueueFull. Default 65,536.
+	// QueueLimit is how many commands may wait for a commit before ErrQueueFull. Default 65,536: about a minute of
+	// submissions at the rate of one busy cluster, and some 50 MB.
 	QueueLimit int
+	// BatchLimit is how many commands one commit takes. Default 1,024; see docs/designs/ledger-core.md for the figures.
+	BatchLimit int
+	// ReadConnections bounds the connections for reads and quotes; the group commit has one of its own. Default 4.
+	ReadConnections int
 }
 
-// ErrQueueFull says that more commands wait than QueueLimit allows. Nothing was queued; back off and repeat.
-var ErrQueueFull = errors.New("ledger queue is full; back off and repeat")
+const (
+	defaultQueueLimit      = 65_536
+	defaultBatchLimit      = 1_024
+	defaultReadConnections = 4
+	// connectTimeout bounds one attempt to connect, over all of the URL's hosts.
+	connectTimeout = 5 * time.Second
+	// batchTimeout bounds one attempt at a batch from here, where a statement_timeout on the server would not be heard
+	// (a lost network). It is above the sum of what one transaction may take there.
+	batchTimeout = 15 * time.Second
+)
 
-// ErrClosed says that the store was closed before the command was decided.
-var ErrClosed = errors.New("ledger store is closed")
+// Store is the ledger in one PostgreSQL database. It is safe for concurrent use.
+type Store struct {
+	pool       *pgxpool.Pool
+	clock      clock.PassiveClock
+	log        logr.Logger
+	batchLimit int
 
-// UnavailableError says that no answer came while the caller waited. It is never a refusal. The command may have been
-// executed all the same: repeating it with the same key is safe and tells.
-type UnavailableError struct {
-	Cause error
+	queue    *queue
+	stop     context.CancelFunc // ends what the worker has in flight
+	stopped  chan struct{}      // closed when the worker is gone
+	closing  sync.Once
+	failures failureLog
 }
 
-func (e *UnavailableError) Error() string { return "ledger unavailable: " + e.Cause.Error() }
-func (e *UnavailableError) Unwrap() error { return e.Cause }
+// Open prepares a store. It does not connect: it succeeds while PostgreSQL is down, and fails only on a URL that cannot
+// be read. The error does not repeat the URL, which holds a password.
+func Open(ctx context.Context, databaseURL string, opts Options) (*Store, error) {
+	config, err := poolConfig(databaseURL, opts)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, errors.New("open ledger: the connection pool refuses its configuration")
+	}
+	s := &Store{
+		pool: pool, clock: opts.Clock, log: opts.Logger,
+		batchLimit: orDefault(opts.BatchLimit, defaultBatchLimit),
+		queue:      newQueue(orDefault(opts.QueueLimit, defaultQueueLimit)),
+		stopped:    make(chan struct{}),
+	}
+	if s.clock == nil {
+		s.clock = clock.RealClock{}
+	}
+	if s.log.GetSink() == nil {
+		s.log = logr.Discard()
+	}
+	var work context.Context
+	work, s.stop = context.WithCancel(context.Background())
+	go func() {
+		defer close(s.stopped)
+		s.work(work)
+	}()
+	return s, nil
+}
 
-// Store is the ledger in one PostgreSQL database.
-type Store struct{}
+func poolConfig(databaseURL string, opts Options) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(databaseURL)
+	if err != nil {
+		return nil, errors.New("open ledger: the database URL is not a valid PostgreSQL URL, e.g. postgres://user:password@host:5432/gpubank")
+	}
+	// Behind PgBouncer in transaction mode a prepared statement may be gone, or be another client's, at the next
+	// transaction. This mode prepares nothing: it sends text and parameters of known types together.
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	config.ConnConfig.ConnectTimeout = connectTimeout
+	if config.ConnConfig.RuntimeParams["application_name"] == "" {
+		config.ConnConfig.RuntimeParams["application_name"] = "gpubank-ledger"
+	}
+	// Parsed by this driver whatever the server's defaults are; PgBouncer keeps both per client.
+	config.ConnConfig.RuntimeParams["DateStyle"] = "ISO"
+	config.ConnConfig.RuntimeParams["TimeZone"] = "UTC"
+	config.MaxConns = int32(orDefault(opts.ReadConnections, defaultReadConnections)) + 1
+	return config, nil
+}
+
+func orDefault(value, otherwise int) int {
+	if value > 0 {
+		return value
+	}
+	return otherwise
+}
+
+// Close lets the batch in flight end, answers what waits with ErrClosed, and closes the connections. Commands that
+// were started and not waited for may be lost: wait for what matters first.
+func (s *Store) Close() {
+	s.closing.Do(func() {
+		s.queue.close()
+		select {
+		case <-s.stopped:
+		case <-time.After(batchTimeout):
+			s.stop()
+			<-s.stopped
+		}
+		s.stop()
+		s.pool.Close()
+	})
+}
+
+// Submit decides one command and returns after the commit is durable. Refusals are in the verdict. The error is an
+// UnavailableError when ctx ends first (the command may have been executed, or be executed yet), ErrQueueFull,
+// ErrClosed, or a ConstraintError.
+func (s *Store) Submit(ctx context.Context, cmd ledger.Command) (ledger.Verdict, error) {
+	verdicts, err := s.SubmitAll(ctx, []ledger.Command{cmd})
+	if err != nil {
+		return ledger.Verdict{}, err
+	}
+	return verdicts[0], nil
+}
+
+// SubmitAll decides commands in order, all in one commit, and returns a verdict for each. A refused one does not
+// affect the others. An error means that none, or unknown to the caller all of them, were executed.
+func (s *Store) SubmitAll(ctx context.Context, cmds []ledger.Command) ([]ledger.Verdict, error) {
+	if len(cmds) == 0 {
+		return nil, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, &UnavailableError{Cause: err}
+	}
+	sub := newSubmission(ctx, cmds)
+	if err := s.queue.push(sub); err != nil {
+		return nil, err
+	}
+	return s.wait(ctx, sub)
+}
+
+func (s *Store) wait(ctx context.Context, sub *submission) ([]ledger.Verdict, error) {
+	select {
+	case <-sub.done:
+		return sub.verdicts, sub.err
+	case <-ctx.Done():
+		return nil, unavailable(ctx, s.failures.last())
+	}
+}
 
 // Pending is a command that was queued by Start.
-type Pending struct{}
+type Pending struct {
+	store *Store
+	sub   *submission
+}
 
-var errUnbuilt = errors.New("not built yet")
+// Start queues a command and returns at once. It is tried until it is decided or the store is closed. Commands that
+// one goroutine starts are decided in that order.
+func (s *Store) Start(cmd ledger.Command) *Pending {
+	sub := newSubmission(context.Background(), []ledger.Command{cmd})
+	if err := s.queue.push(sub); err != nil {
+		sub.fail(err)
+	}
+	return &Pending{store: s, sub: sub}
+}
 
-func Migrate(ctx context.Context, databaseURL string) error { return errUnbuilt }
-func Open(ctx context.Context, databaseURL string, opts Options) (*Store, error) {
-	return nil, errUnbuilt
-}
-func (s *Store) Close() {}
-func (s *Store) Submit(ctx context.Context, cmd ledger.Command) (ledger.Verdict, error) {
-	return ledger.Verdict{}, errUnbuilt
-}
-func (s *Store) SubmitAll(ctx context.Context, cmds []ledger.Command) ([]ledger.Verdict, error) {
-	return nil, errUnbuilt
-}
-func (s *Store) Start(cmd ledger.Command) *Pending { return &Pending{} }
+// Wait returns the verdict after the commit is durable; see Submit for the errors. It may be called again, also after
+// its context ended.
 func (p *Pending) Wait(ctx context.Context) (ledger.Verdict, error) {
-	return ledger.Verdict{}, errUnbuilt
+	verdicts, err := p.store.wait(ctx, p.sub)
+	if err != nil {
+		return ledger.Verdict{}, err
+	}
+	return verdicts[0], nil
 }
-func (s *Store) Quote(ctx context.Context, cmd ledger.PlaceHold) (ledger.Verdict, error) {
-	return ledger.Verdict{}, errUnbuilt
-}
-func (s *Store) Ping(ctx context.Context) error { return errUnbuilt }
-func (s *Store) AcquireLeadership(ctx context.Context, name, holder string) (int64, error) {
-	return 0, errUnbuilt
-}
-func (s *Store) RegisterNodeAgent(ctx context.Context, node, holder string) (int64, error) {
-	return 0, errUnbuilt
-}
-func (s *Store) Account(ctx context.Context, name string) (ledger.Account, bool, error) {
-	return ledger.Account{}, false, errUnbuilt
-}
-func (s *Store) AccountsSince(ctx context.Context, revision int64) ([]ledger.Account, error) {
-	return nil, errUnbuilt
-}
-func (s *Store) Reservation(ctx context.Context, uid string) (ledger.Reservation, bool, error) {
-	return ledger.Reservation{}, false, errUnbuilt
-}
-func (s *Store) OpenReservations(ctx context.Context) ([]ledger.Reservation, error) {
-	return nil, errUnbuilt
-}
-func (s *Store) Allocation(ctx context.Context, podUID string) (ledger.Allocation, bool, error) {
-	return ledger.Allocation{}, false, errUnbuilt
-}
-func (s *Store) OpenAllocations(ctx context.Context) ([]ledger.Allocation, error) {
-	return nil, errUnbuilt
-}
-func (s *Store) ReservationAllocations(ctx context.Context, uid string) ([]ledger.Allocation, error) {
-	return nil, errUnbuilt
-}
-func (s *Store) LastMetered(ctx context.Context, podUID string) (time.Time, bool, error) {
-	return time.Time{}, false, errUnbuilt
-}
-func (s *Store) Statement(ctx context.Context, account string, from, to time.Time) (ledger.Statement, error) {
-	return ledger.Statement{}, errUnbuilt
-}
-func (s *Store) Discrepancies(ctx context.Context) ([]ledger.Discrepancy, error) {
-	return nil, errUnbuilt
-}
-func (s *Store) Audit(ctx context.Context) ([]ledger.Violation, error) { return nil, errUnbuilt }
-func (s *Store) Rebuild(ctx context.Context) (changed int, err error)  { return 0, errUnbuilt }

@@ -1,0 +1,159 @@
+package ledger
+
+import (
+	"fmt"
+	"time"
+)
+
+// Decide answers commands in order, each against the state that the ones before it left, and returns the changes to
+// store with one commit. It does no I/O and reads no clock: now is when the commands are recorded. A refused command
+// changes nothing but may leave a discrepancy, and never affects its neighbours.
+//
+// Which refusals are remembered (I6): those that are an answer to the command as given (InsufficientCredits,
+// HoldExceeded, ReservationClosed, TermsDiffer, AlreadyBound, AllocationOver, Conflict, OutsidePod, OutOfRange). A
+// caller that wants a fresh decision brings a fresh key. Not remembered are those that only say "not yet" or "not you"
+// and are worth repeating with the same key (see Retryable), those of malformed commands, and KeyReused.
+func Decide(state *State, now time.Time, commands []Command) Outcome {
+	d := decider{State: state, now: Instant(now)}
+	verdicts := make([]Verdict, len(commands))
+	for i, command := range commands {
+		verdicts[i] = d.decide(command)
+	}
+	return state.takeOutcome(verdicts)
+}
+
+// Retryable reports whether the same command under the same key may be accepted later: what it needs may yet appear
+// (an account, a class, a reservation, an allocation), end (what is in use), come (the future), or be renewed (an
+// epoch). Such refusals are not remembered.
+func (c RefusalCode) Retryable() bool {
+	switch c {
+	case UnknownAccount, UnknownClass, UnknownReservation, UnknownPod, NoReservation,
+		AccountInUse, ReservationInUse, InTheFuture, StaleEpoch:
+		return true
+	}
+	return false
+}
+
+func (c RefusalCode) remembered() bool {
+	return !c.Retryable() && c != Invalid && c != KeyReused
+}
+
+type decider struct {
+	*State
+	now time.Time
+}
+
+func (d *decider) decide(command Command) Verdict {
+	if refusal := Check(command); refusal != nil {
+		return Verdict{Refusal: refusal}
+	}
+	// Epochs come before memory: a replay under a stale epoch is refused too, since its sender would act on the
+	// answer, and somebody else is in charge by now (I7).
+	if refusal := d.checkEpoch(command); refusal != nil {
+		return Verdict{Refusal: refusal}
+	}
+	key, hash := command.CommandKey(), ContentHash(command)
+	if earlier, ok := d.remembered[key]; ok {
+		return d.repeat(command, earlier, hash)
+	}
+	verdict := d.carryOut(command)
+	if verdict.Refusal == nil || verdict.Refusal.Code.remembered() {
+		d.LoadRemembered(Remembered{Key: key, ContentHash: hash, Verdict: verdict})
+		d.recentRememberedOrder = append(d.recentRememberedOrder, key)
+	}
+	return verdict
+}
+
+func (d *decider) repeat(command Command, earlier Remembered, hash [32]byte) Verdict {
+	if earlier.ContentHash == hash {
+		verdict := earlier.Verdict
+		verdict.Replayed = true
+		return verdict
+	}
+	// L13: the old result must not pass for an answer to the new content. Of measurements, both sides are kept.
+	if c, ok := command.(RecordInterval); ok {
+		d.addDiscrepancy(Discrepancy{
+			Key: "key-reused:" + c.Key, Kind: IntervalConflict, PodUID: c.PodUID, Account: d.accountOf(c.PodUID),
+			Ledger: "key " + c.Key + " was used for another report", Other: describeInterval(c),
+		}, d.now)
+	}
+	return Verdict{Refusal: refuse(KeyReused, "key %q was already used for a command with other content", command.CommandKey())}
+}
+
+func (d *decider) carryOut(command Command) Verdict {
+	switch c := command.(type) {
+	case SetAccount:
+		return d.setAccount(c)
+	case RemoveAccount:
+		return d.removeAccount(c)
+	case SetRate:
+		return d.setRate(c)
+	case PostGrant:
+		return d.postGrant(c)
+	case PlaceHold:
+		return d.placeHold(c)
+	case CloseReservation:
+		return d.closeReservation(c)
+	case Allocate:
+		return d.allocate(c)
+	case ConfirmBound:
+		return d.confirmBound(c)
+	case ReleaseAllocation:
+		return d.releaseAllocation(c)
+	case RecordStart:
+		return d.recordStart(c)
+	case RecordInterval:
+		return d.recordInterval(c)
+	case EndAllocation:
+		return d.endAllocation(c)
+	case MarkSuspect:
+		return d.markSuspect(c)
+	case ClearSuspect:
+		return d.clearSuspect(c)
+	}
+	panic(fmt.Sprintf("ledger: unknown command %T", command))
+}
+
+// checkEpoch is I7. Epochs count from 1; 0 means that nobody ever took charge.
+func (d *decider) checkEpoch(command Command) *Refusal {
+	switch c := command.(type) {
+	case Allocate:
+		if current := d.LeaderEpochs[c.Leader]; current == 0 || c.LeaderEpoch != current {
+			return refuse(StaleEpoch, "leader %s writes under epoch %d, the current one is %d", c.Leader, c.LeaderEpoch, current)
+		}
+	case RecordInterval:
+		if current := d.NodeEpochs[c.Node]; current == 0 || c.OwnerEpoch != current {
+			return refuse(StaleEpoch, "the agent of node %s writes under epoch %d, the current one is %d",
+				c.Node, c.OwnerEpoch, current)
+		}
+	}
+	return nil
+}
+
+// inTheFuture refuses a time beyond now and futureTolerance (L28).
+func (d *decider) inTheFuture(what string, t time.Time) *Refusal {
+	if t.After(d.now.Add(futureTolerance)) {
+		return refuse(InTheFuture, "%s %s is in the future: the ledger's clock says %s", what, stamp(t), stamp(d.now))
+	}
+	return nil
+}
+
+// futureTolerance is how far ahead of the ledger's clock a reported time may be. Synchronised clocks differ by
+// milliseconds, and pod times are whole seconds; half a minute forgives a node whose time daemon just started, and is
+// below the shortest interval an agent is configured to send.
+const futureTolerance = 30 * time.Second
+
+func (d *decider) accountOf(podUID string) string {
+	if a := d.Allocations.Get(podUID); a != nil {
+		return a.Account
+	}
+	return ""
+}
+
+func copyOf[T any](row *T) *T {
+	if row == nil {
+		return nil
+	}
+	value := *row
+	return &value
+}

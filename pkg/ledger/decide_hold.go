@@ -1,0 +1,117 @@
+package ledger
+
+func (d *decider) placeHold(c PlaceHold) Verdict {
+	reservation, verdict := d.planHold(c)
+	if reservation == nil {
+		return verdict
+	}
+	if refusal := d.applyHold(*reservation); refusal != nil {
+		return Verdict{Refusal: refusal}
+	}
+	return Verdict{
+		Reservation: copyOf(d.Reservations.Get(c.UID)), Account: copyOf(d.Accounts.Get(c.Account)),
+		RateVersion: reservation.RateVersion,
+	}
+}
+
+// planHold decides a hold without placing it: a reservation to place, or nil and the verdict that stands instead.
+func (d *decider) planHold(c PlaceHold) (*Reservation, Verdict) {
+	account := d.Accounts.Get(c.Account)
+	if existing := d.Reservations.Get(c.UID); existing != nil {
+		return nil, existingHold(c, *existing, account)
+	}
+	if account == nil {
+		return nil, Verdict{Refusal: unknownAccount(c.Account)}
+	}
+	rate := d.Rates.Get(c.Class)
+	if rate == nil {
+		return nil, Verdict{Refusal: refuse(UnknownClass, "GPU class %s has no rate; create a GPUClass of that name", c.Class)}
+	}
+	amount, err := HoldPrice(rate.Rate, c.GPUSeconds)
+	if err != nil {
+		return nil, Verdict{Refusal: refuse(OutOfRange, "%s; ask for a shorter max-runtime or fewer GPUs", err)}
+	}
+	if refusal := d.checkFunds(c.Account, amount); refusal != nil {
+		return nil, Verdict{Refusal: refusal, Account: copyOf(account)}
+	}
+	return &Reservation{
+		UID: c.UID, Account: c.Account, Workload: c.Workload, Class: c.Class,
+		RateVersion: rate.Version, Rate: rate.Rate,
+		MaxGPUs: c.MaxGPUs, GPUSeconds: c.GPUSeconds, Amount: amount, State: Held, CreatedAt: d.now,
+	}, Verdict{}
+}
+
+// existingHold answers a hold for a workload that has a reservation: with it if it is open and says the same.
+func existingHold(c PlaceHold, existing Reservation, account *Account) Verdict {
+	same := existing.Account == c.Account && existing.Class == c.Class &&
+		existing.MaxGPUs == c.MaxGPUs && existing.GPUSeconds == c.GPUSeconds
+	switch {
+	case !same:
+		return Verdict{Reservation: &existing, Refusal: refuse(TermsDiffer,
+			"workload %s already has a reservation for %d GPU-seconds on up to %d GPUs of class %s paid by %s; "+
+				"this asks for %d on up to %d of %s paid by %s; create a new workload for other terms",
+			c.UID, existing.GPUSeconds, existing.MaxGPUs, existing.Class, existing.Account,
+			c.GPUSeconds, c.MaxGPUs, c.Class, c.Account)}
+	case !existing.Open():
+		return Verdict{Reservation: &existing, Refusal: alreadyClosed(existing)}
+	}
+	return Verdict{Reservation: &existing, Account: copyOf(account), RateVersion: existing.RateVersion, Replayed: true}
+}
+
+func alreadyClosed(r Reservation) *Refusal {
+	return refuse(ReservationClosed, "the reservation of workload %s is already %s since %s, with %s credits charged",
+		r.UID, r.State, stamp(r.ClosedAt), DisplayCredits(r.Charged))
+}
+
+func (d *decider) applyHold(r Reservation) *Refusal {
+	if refusal := d.move(r.Account, movement{reserved: r.Amount}); refusal != nil {
+		return refusal
+	}
+	d.Reservations.insert(r.UID, r)
+	d.noteUse(r.Account, func(use *AccountUse) { use.Reservations = true })
+	return nil
+}
+
+func (d *decider) closeReservation(c CloseReservation) Verdict {
+	existing := d.Reservations.Get(c.UID)
+	if existing == nil {
+		return Verdict{Refusal: refuse(UnknownReservation, "workload %s has no reservation", c.UID)}
+	}
+	if !existing.Open() { // L1, L11: the second call says so and changes nothing
+		return Verdict{Reservation: copyOf(existing), Refusal: alreadyClosed(*existing)}
+	}
+	if gpus, pods := d.openGPUs(c.UID, ""); len(pods) > 0 {
+		return Verdict{Reservation: copyOf(existing), Refusal: refuse(ReservationInUse,
+			"%d pods still hold %d GPUs under the reservation of workload %s, e.g. pod %s; end them first", len(pods), gpus, c.UID, pods[0])}
+	}
+	outcome := c.Outcome
+	switch {
+	case existing.State == Active: // whatever was asked: something was allocated, so there is usage to settle
+		outcome = Settled
+	case outcome == Settled: // nothing was allocated, so there is nothing to settle
+		outcome = Released
+	}
+	if refusal := d.move(existing.Account, movement{reserved: -existing.Remaining()}); refusal != nil {
+		return Verdict{Refusal: refusal}
+	}
+	row := d.Reservations.change(c.UID)
+	row.enter(outcome)
+	row.Reason, row.ClosedAt = c.Reason, d.now
+	return Verdict{Reservation: copyOf(row), Account: copyOf(d.Accounts.Get(row.Account))}
+}
+
+// enter changes the state; an illegal transition is a fault of Decide.
+func (r *Reservation) enter(next ReservationState) {
+	if r.State != next && !r.State.MayBecome(next) {
+		panic("ledger: reservation " + r.UID + " cannot go from " + string(r.State) + " to " + string(next))
+	}
+	r.State = next
+}
+
+// enter changes the state; an illegal transition is a fault of Decide.
+func (a *Allocation) enter(next AllocationState) {
+	if a.State != next && !a.State.MayBecome(next) {
+		panic("ledger: allocation " + a.PodUID + " cannot go from " + string(a.State) + " to " + string(next))
+	}
+	a.State = next
+}

@@ -1,0 +1,128 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gpubank/gpubank/pkg/ledger"
+)
+
+// auditQueries each return what is broken, in sql/audit.sql.
+var auditQueries = []string{
+	"AuditReserved", "AuditProjections", "AuditOverlaps", "AuditSharedDevices", "AuditCharges", "AuditAllocationSums",
+	"AuditReservations", "AuditEpochs", "AuditGuards", "AuditUnbilled", "AuditZeroSum",
+}
+
+// Audit checks the invariants from the rows themselves, all in one snapshot, and returns what is broken; a sound
+// ledger gives none. It reads every entry.
+func (s *Store) Audit(ctx context.Context) ([]ledger.Violation, error) {
+	var found []ledger.Violation
+	err := s.snapshot(ctx, func(tx pgx.Tx) error {
+		stored, folded, err := projections(ctx, tx, "AccountAll")
+		if err != nil {
+			return err
+		}
+		for i := range stored {
+			if got, want := stored[i], folded[i]; figures(got) != figures(want) {
+				found = append(found, ledger.Violation{
+					Invariant: "I2", Subject: "account " + got.Name,
+					Detail: fmt.Sprintf("says %+v, entries and open reservations add up to %+v", figures(got), figures(want)),
+				})
+			}
+		}
+		for _, name := range auditQueries {
+			rows, err := tx.Query(ctx, query(name))
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			violations, err := pgx.CollectRows(rows, scanViolation)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			found = append(found, violations...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("audit the ledger: %w", meaning(err))
+	}
+	return found, nil
+}
+
+// Rebuild computes the balance projection anew from entries and open reservations, and returns how many accounts it
+// had to change; a sound ledger gives 0. Everything else waits meanwhile.
+func (s *Store) Rebuild(ctx context.Context) (changed int, err error) {
+	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		changed = 0
+		var revision int64
+		if err := tx.QueryRow(ctx, query("TransactionNumber")).Scan(&revision); err != nil {
+			return err
+		}
+		stored, folded, err := projections(ctx, tx, "AccountLockAll")
+		if err != nil {
+			return err
+		}
+		w := &writes{now: s.clock.Now()}
+		var updates ledger.Changes[ledger.Account]
+		for i := range stored {
+			if figures(stored[i]) != figures(folded[i]) {
+				folded[i].Revision = max(stored[i].Revision+1, revision)
+				updates.Updated = append(updates.Updated, folded[i])
+			}
+		}
+		w.accounts(updates)
+		changed = len(updates.Updated)
+		return tx.SendBatch(ctx, &w.batch).Close()
+	})
+	if err != nil {
+		return 0, fmt.Errorf("rebuild the ledger's projection: %w", meaning(err))
+	}
+	return changed, nil
+}
+
+// projections reads the accounts as they are stored, and as entries and open reservations say they should be.
+func projections(ctx context.Context, tx pgx.Tx, accountsQuery string) (stored, folded []ledger.Account, err error) {
+	rows, err := tx.Query(ctx, query(accountsQuery))
+	if err != nil {
+		return nil, nil, err
+	}
+	if stored, err = pgx.CollectRows(rows, scanAccount); err != nil {
+		return nil, nil, err
+	}
+	folded = append([]ledger.Account(nil), stored...)
+	byName := make(map[string]*ledger.Account, len(folded))
+	for i := range folded {
+		byName[folded[i].Name] = &folded[i]
+	}
+	if rows, err = tx.Query(ctx, query("AccountFold")); err != nil {
+		return nil, nil, err
+	}
+	var name string
+	var balance, reserved, charged ledger.Microcredits
+	if _, err = pgx.ForEachRow(rows, []any{&name, &balance, &reserved, &charged}, func() error {
+		if a := byName[name]; a != nil {
+			a.Balance, a.Reserved, a.Charged = balance, reserved, charged
+		}
+		return nil
+	}); err != nil {
+		return nil, nil, err
+	}
+	ledger.ProjectSubtrees(byName)
+	return stored, folded, nil
+}
+
+// projection is an account's figures that are folds of other rows (I2).
+type projection struct {
+	Balance, Reserved, Charged, SubtreeBalance, SubtreeReserved, SubtreeOverspent ledger.Microcredits
+}
+
+func figures(a ledger.Account) projection {
+	return projection{a.Balance, a.Reserved, a.Charged, a.SubtreeBalance, a.SubtreeReserved, a.SubtreeOverspent}
+}
+
+func scanViolation(row pgx.CollectableRow) (v ledger.Violation, err error) {
+	err = row.Scan(&v.Invariant, &v.Subject, &v.Detail)
+	return v, err
+}

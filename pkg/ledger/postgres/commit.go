@@ -1,0 +1,178 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gpubank/gpubank/pkg/ledger"
+)
+
+const (
+	// conflictAttempts is how often a batch that lost against another process is repeated as a whole. Each repetition
+	// sees what the winner did, so more than two or three in a row mean that single commands are the trouble.
+	conflictAttempts = 8
+	// While PostgreSQL is away: soon at first, since a restart takes a second or two, then a rate that a recovering
+	// server does not notice.
+	awayPauseLeast = 50 * time.Millisecond
+	awayPauseMost  = 2 * time.Second
+)
+
+// work is the one worker: it takes what has gathered and commits it, until the queue is closed.
+func (s *Store) work(ctx context.Context) {
+	pause := awayPauseLeast
+	for {
+		batch := s.queue.take(s.batchLimit)
+		if batch == nil {
+			return
+		}
+		away := s.process(ctx, batch)
+		if away == nil {
+			s.failures.recovered(s.log)
+			pause = awayPauseLeast
+			continue
+		}
+		s.failures.note(s.log, away.err)
+		if s.queue.isClosed() || ctx.Err() != nil {
+			failAll(away.undecided, ErrClosed)
+			return
+		}
+		s.queue.putBack(away.undecided)
+		s.rest(ctx, pause)
+		pause = min(2*pause, awayPauseMost)
+	}
+}
+
+// rest waits about pause. Random, so that processes do not come back all at once.
+func (s *Store) rest(ctx context.Context, pause time.Duration) {
+	timer := time.NewTimer(pause/2 + rand.N(pause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// databaseAway says that PostgreSQL gave no answer and what is still to be decided.
+type databaseAway struct {
+	undecided []*submission
+	err       error
+}
+
+// process decides a batch. What conflicts or is at fault is tried one by one in the end, so that one caller's trouble
+// is not everybody's. It returns what has to wait for PostgreSQL.
+func (s *Store) process(ctx context.Context, batch []*submission) *databaseAway {
+	for attempt := 1; ; attempt++ {
+		err := s.attempt(ctx, batch)
+		if err == nil {
+			return nil
+		}
+		kind := classify(err)
+		switch {
+		case kind == failureAway:
+			return &databaseAway{undecided: batch, err: err}
+		case kind == failureConflict && attempt < conflictAttempts:
+			if attempt > 1 {
+				s.rest(ctx, awayPauseLeast) // let whoever keeps winning finish
+			}
+			s.log.V(1).Info("Ledger batch conflicts with another process, repeating it", "attempt", attempt, "reason", err.Error())
+		case len(batch) == 1 && kind == failureConflict && !brokenConstraint(err):
+			// A serialization failure or a deadlock again and again: that is the weather, never a caller's answer (L15).
+			return &databaseAway{undecided: batch, err: err}
+		case len(batch) == 1:
+			s.log.Error(err, "Ledger command failed", "key", batch[0].commands[0].CommandKey())
+			batch[0].fail(meaning(err))
+			return nil
+		default:
+			for i := range batch {
+				if away := s.process(ctx, batch[i:i+1:i+1]); away != nil {
+					away.undecided = batch[i:]
+					return away
+				}
+			}
+			return nil
+		}
+	}
+}
+
+// attempt carries a batch out in one transaction of two round trips and answers its callers after the commit.
+func (s *Store) attempt(ctx context.Context, batch []*submission) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
+	var commands []ledger.Command
+	for _, sub := range batch {
+		commands = append(commands, sub.commands...)
+	}
+	var verdicts []ledger.Verdict
+	if err := s.onConnection(ctx, func(conn *pgx.Conn) error {
+		state, err := lockingLoad.load(ctx, conn, footprintOf(commands))
+		if err != nil {
+			return err
+		}
+		now := ledger.Instant(s.clock.Now())
+		out, err := decide(state, now, commands)
+		if err != nil {
+			return err
+		}
+		verdicts = out.Verdicts
+		return save(ctx, conn, out, now)
+	}); err != nil {
+		return err
+	}
+	for _, sub := range batch {
+		sub.answer(verdicts[:len(sub.commands):len(sub.commands)])
+		verdicts = verdicts[len(sub.commands):]
+	}
+	return nil
+}
+
+// decide turns a panic of Decide into an error: corrupt rows of one account must not stop the process for all others.
+func decide(state *ledger.State, now time.Time, commands []ledger.Command) (out ledger.Outcome, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = &faultError{fmt.Errorf("the rows contradict each other, run an audit and a rebuild: %v", reason)}
+		}
+	}()
+	return ledger.Decide(state, now, commands), nil
+}
+
+// onConnection runs a transaction on a connection of its own. If it fails, the connection is closed: then the
+// transaction is over for the server too, also when the outcome of its COMMIT is unknown here.
+func (s *Store) onConnection(ctx context.Context, transaction func(*pgx.Conn) error) error {
+	pooled, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to the ledger's database: %w", err)
+	}
+	defer pooled.Release()
+	err = transaction(pooled.Conn())
+	if err == nil {
+		return nil
+	}
+	var server *pgconn.PgError
+	if ctx.Err() == nil && !pooled.Conn().IsClosed() && !errors.As(err, &server) && !errors.Is(err, errStaleLocks) {
+		err = &faultError{err} // the connection is fine and the server did not complain: the fault is here
+	}
+	s.abandon(pooled)
+	return err
+}
+
+// abandon ends a failed transaction. A short context of its own: the caller's may have ended.
+func (s *Store) abandon(pooled *pgxpool.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if _, err := pooled.Exec(ctx, "ROLLBACK"); err != nil {
+		_ = pooled.Conn().Close(ctx) // it is broken; the server ends the transaction when it notices
+	}
+}
+
+func failAll(subs []*submission, err error) {
+	for _, sub := range subs {
+		sub.fail(err)
+	}
+}

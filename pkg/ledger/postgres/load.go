@@ -1,0 +1,277 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gpubank/gpubank/pkg/ledger"
+)
+
+// footprint is what a batch of commands touches, as far as the commands say.
+type footprint struct {
+	keys         set
+	accounts     set
+	reservations set
+	pods         set
+	// claimed are the reservations whose open allocations matter (Allocate, CloseReservation).
+	claimed set
+	classes set
+	leaders set
+	nodes   set
+	// removed are the accounts whose uses matter.
+	removed set
+	windows map[string]window // metered time that matters, by pod UID
+	devices []deviceWindow
+}
+
+type set map[string]struct{}
+
+func (s *set) add(text string) {
+	if *s == nil {
+		*s = make(set)
+	}
+	if text != "" {
+		(*s)[text] = struct{}{}
+	}
+}
+
+// list is the elements in order: a reproducible parameter.
+func (s set) list() []string { return slices.Sorted(maps.Keys(s)) }
+
+// window is [start, end) of metered time.
+type window struct{ start, end time.Time }
+
+type deviceWindow struct {
+	gpu, pod string
+	window
+}
+
+// everything is a window that contains any time that ledger.Check lets pass.
+var everything = window{time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2201, 1, 1, 0, 0, 0, 0, time.UTC)}
+
+func footprintOf(commands []ledger.Command) footprint {
+	f := footprint{windows: make(map[string]window)}
+	for _, command := range commands {
+		// What is malformed is refused whatever the ledger holds; its texts must not reach the database.
+		if ledger.Check(command) == nil {
+			f.keys.add(command.CommandKey())
+			f.include(command)
+		}
+	}
+	return f
+}
+
+func (f *footprint) include(command ledger.Command) {
+	switch c := command.(type) {
+	case ledger.SetAccount:
+		f.accounts.add(c.Account)
+		f.accounts.add(c.Parent)
+	case ledger.RemoveAccount:
+		f.accounts.add(c.Account)
+		f.removed.add(c.Account)
+	case ledger.SetRate:
+		f.classes.add(c.Class)
+	case ledger.PostGrant:
+		f.accounts.add(c.Account)
+	case ledger.PlaceHold:
+		f.hold(c)
+	case ledger.CloseReservation:
+		f.reservations.add(c.UID)
+		f.claimed.add(c.UID)
+	case ledger.Allocate:
+		f.pods.add(c.PodUID)
+		f.accounts.add(c.Account)
+		f.reservations.add(c.Reservation)
+		f.claimed.add(c.Reservation)
+		f.leaders.add(c.Leader)
+		if c.Hold != nil {
+			f.hold(*c.Hold)
+		}
+	case ledger.ConfirmBound:
+		f.pods.add(c.PodUID)
+	case ledger.ReleaseAllocation:
+		f.pods.add(c.PodUID)
+	case ledger.RecordStart:
+		f.pods.add(c.PodUID)
+	case ledger.RecordInterval:
+		f.interval(c)
+	case ledger.EndAllocation:
+		f.pods.add(c.PodUID)
+		f.windows[c.PodUID] = everything
+	case ledger.MarkSuspect:
+		f.pods.add(c.PodUID)
+	case ledger.ClearSuspect:
+		f.pods.add(c.PodUID)
+	default:
+		panic(fmt.Sprintf("postgres: unknown command %T", command))
+	}
+}
+
+func (f *footprint) hold(c ledger.PlaceHold) {
+	f.accounts.add(c.Account)
+	f.reservations.add(c.UID)
+	f.classes.add(c.Class)
+}
+
+func (f *footprint) interval(c ledger.RecordInterval) {
+	f.pods.add(c.PodUID)
+	f.nodes.add(c.Node)
+	w := window{ledger.Instant(c.Start), ledger.Instant(c.End)}
+	for _, gpu := range c.GPUUUIDs {
+		f.devices = append(f.devices, deviceWindow{gpu: gpu, pod: c.PodUID, window: w})
+	}
+	if earlier, ok := f.windows[c.PodUID]; ok {
+		if earlier.start.Before(w.start) {
+			w.start = earlier.start
+		}
+		if earlier.end.After(w.end) {
+			w.end = earlier.end
+		}
+	}
+	f.windows[c.PodUID] = w
+}
+
+// loading says how a state is read.
+type loading struct {
+	begin, settings, number, accounts, leaders, nodes string
+}
+
+var (
+	// lockingLoad reads what the commands touch and keeps it as it is until the transaction ends. Read committed: each
+	// statement sees what was committed before it began, so what is read after the locks is current.
+	lockingLoad = loading{
+		begin: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", settings: query("TransactionSettings"),
+		number: query("TransactionNumber"), accounts: query("AccountLock"), leaders: query("LeadershipShare"), nodes: query("NodeAgentLock"),
+	}
+	// quotingLoad reads the same from one snapshot and locks nothing.
+	quotingLoad = loading{
+		begin: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", settings: query("ReadSettings"),
+		accounts: query("AccountLoad"), leaders: query("LeadershipLoad"), nodes: query("NodeAgentLoad"),
+	}
+)
+
+// load begins a transaction and reads what the commands touch, in one round trip.
+func (l loading) load(ctx context.Context, conn *pgx.Conn, f footprint) (*ledger.State, error) {
+	state := &ledger.State{}
+	batch := &pgx.Batch{}
+	batch.Queue(l.begin)
+	batch.Queue(l.settings)
+	if l.number != "" {
+		batch.Queue(l.number).QueryRow(func(row pgx.Row) error { return row.Scan(&state.Revision) })
+	}
+
+	accounts, reservations, pods := f.accounts.list(), f.reservations.list(), f.pods.list()
+	// Locks, in the order in which every batch takes them: accounts, leaderships, nodes.
+	if len(accounts)+len(reservations)+len(pods) > 0 {
+		each(batch.Queue(l.accounts, accounts, reservations, pods), scanAccount, func(a ledger.Account) { state.Accounts.Load(a.Name, a) })
+	}
+	queueEpochs(batch, l.leaders, f.leaders, &state.LeaderEpochs)
+	queueEpochs(batch, l.nodes, f.nodes, &state.NodeEpochs)
+
+	if len(f.keys) > 0 {
+		each(batch.Queue(query("CommandLoad"), f.keys.list()), scanRemembered, state.LoadRemembered)
+	}
+	if len(f.classes) > 0 {
+		each(batch.Queue(query("RateLoad"), f.classes.list()), scanRate, func(r ledger.RateVersion) { state.Rates.Load(r.Class, r) })
+	}
+	if len(reservations)+len(pods) > 0 {
+		each(batch.Queue(query("ReservationLoad"), reservations, pods), scanReservation,
+			func(r ledger.Reservation) { state.Reservations.Load(r.UID, r) })
+	}
+	if len(f.claimed)+len(pods) > 0 {
+		each(batch.Queue(query("AllocationLoad"), pods, f.claimed.list()), scanAllocation, state.LoadAllocation)
+	}
+	f.queueMetering(batch, state)
+	if len(f.removed) > 0 {
+		queueUses(batch, f.removed, state)
+	}
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, err
+	}
+	return state, checkLocked(state)
+}
+
+func (f *footprint) queueMetering(batch *pgx.Batch, state *ledger.State) {
+	if len(f.windows) > 0 {
+		pods := slices.Sorted(maps.Keys(f.windows))
+		each(batch.Queue(query("IntervalLoad"), pods,
+			column(pods, func(pod *string) time.Time { return f.windows[*pod].start }),
+			column(pods, func(pod *string) time.Time { return f.windows[*pod].end }),
+		), scanInterval, state.LoadInterval)
+	}
+	if len(f.devices) > 0 {
+		each(batch.Queue(query("DeviceLoad"),
+			column(f.devices, func(d *deviceWindow) string { return d.gpu }),
+			column(f.devices, func(d *deviceWindow) string { return d.pod }),
+			column(f.devices, func(d *deviceWindow) time.Time { return d.start }),
+			column(f.devices, func(d *deviceWindow) time.Time { return d.end }),
+		), scanDevice, state.LoadDevice)
+	}
+}
+
+func queueEpochs(batch *pgx.Batch, statement string, names set, epochs *map[string]int64) {
+	if len(names) == 0 {
+		return
+	}
+	*epochs = make(map[string]int64)
+	batch.Queue(statement, names.list()).Query(func(rows pgx.Rows) error {
+		var name string
+		var epoch int64
+		_, err := pgx.ForEachRow(rows, []any{&name, &epoch}, func() error {
+			(*epochs)[name] = epoch
+			return nil
+		})
+		return err
+	})
+}
+
+func queueUses(batch *pgx.Batch, accounts set, state *ledger.State) {
+	state.Uses = make(map[string]ledger.AccountUse)
+	batch.Queue(query("AccountUses"), accounts.list()).Query(func(rows pgx.Rows) error {
+		var name string
+		var use ledger.AccountUse
+		_, err := pgx.ForEachRow(rows, []any{&name, &use.Entries, &use.Reservations, &use.Children}, func() error {
+			state.Uses[name] = use
+			return nil
+		})
+		return err
+	})
+}
+
+// each reads the rows of a queued statement.
+func each[T any](queued *pgx.QueuedQuery, scan pgx.RowToFunc[T], visit func(T)) {
+	queued.Query(func(rows pgx.Rows) error {
+		all, err := pgx.CollectRows(rows, scan)
+		for _, one := range all {
+			visit(one)
+		}
+		return err
+	})
+}
+
+// checkLocked makes sure that every account which the loaded rows refer to was locked with them.
+func checkLocked(state *ledger.State) error {
+	complete := true
+	need := func(account string) {
+		if account != "" && state.Accounts.Get(account) == nil {
+			complete = false
+		}
+	}
+	state.Accounts.All(func(_ string, a *ledger.Account) { need(a.Parent) })
+	state.Reservations.All(func(_ string, r *ledger.Reservation) { need(r.Account) })
+	state.Allocations.All(func(_ string, a *ledger.Allocation) {
+		need(a.Account)
+		if state.Reservations.Get(a.Reservation) == nil { // it appeared after the reservations were read
+			complete = false
+		}
+	})
+	if !complete {
+		return errStaleLocks
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package postgres
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+)
+
+//go:embed sql/*.sql
+var queryFiles embed.FS
+
+// queries are the statements of sql/*.sql by the name in their "-- name:" line.
+var queries = loadQueries()
+
+// query returns a named statement. A missing one is a fault of this package and stops the program at its start.
+func query(name string) string {
+	text, ok := queries[name]
+	if !ok {
+		panic("postgres: no statement is named " + name)
+	}
+	return text
+}
+
+func loadQueries() map[string]string {
+	const marker = "-- name: "
+	all := make(map[string]string)
+	entries, err := queryFiles.ReadDir("sql")
+	if err != nil {
+		panic(err)
+	}
+	for _, entry := range entries {
+		text, err := queryFiles.ReadFile("sql/" + entry.Name())
+		if err != nil {
+			panic(err)
+		}
+		for _, part := range strings.Split(string(text), marker)[1:] {
+			name, statement, _ := strings.Cut(part, "\n")
+			if _, twice := all[name]; twice {
+				panic(fmt.Sprintf("postgres: statement %s appears twice", name))
+			}
+			all[name] = withoutComments(statement)
+		}
+	}
+	return all
+}
+
+// withoutComments drops comment lines, which would travel with every execution.
+func withoutComments(statement string) string {
+	var kept []string
+	for line := range strings.Lines(statement) {
+		if trimmed := strings.TrimSpace(line); trimmed != "" && !strings.HasPrefix(trimmed, "--") {
+			kept = append(kept, strings.TrimRight(line, "\n"))
+		}
+	}
+	return strings.TrimSuffix(strings.Join(kept, "\n"), ";")
+}

@@ -1,0 +1,218 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/gpubank/gpubank/pkg/ledger"
+)
+
+// save writes an outcome, one statement per kind of change, and commits, in one round trip.
+func save(ctx context.Context, conn *pgx.Conn, out ledger.Outcome, now time.Time) error {
+	w := &writes{now: now}
+	w.accounts(out.Accounts)
+	w.rates(out.Rates)
+	w.reservations(out.Reservations)
+	w.allocations(out.Allocations)
+	w.intervals(out.RemovedIntervals, out.NewIntervals)
+	w.devices(out.Devices)
+	w.entries(out.Entries)
+	if err := w.remembered(out.Remembered); err != nil {
+		return err
+	}
+	w.discrepancies(out.Discrepancies)
+	w.batch.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
+		// PostgreSQL answers COMMIT with ROLLBACK when the transaction had failed, and calls that no error.
+		if tag.String() != "COMMIT" {
+			return fmt.Errorf("commit of a ledger batch was answered with %q", tag)
+		}
+		return nil
+	})
+	return conn.SendBatch(ctx, &w.batch).Close()
+}
+
+// writes queues set-based writes; empty sets are left out.
+type writes struct {
+	batch pgx.Batch
+	now   time.Time
+}
+
+// exactly queues a statement that must touch count rows.
+func (w *writes) exactly(name string, count int, args ...any) {
+	if count == 0 {
+		return
+	}
+	w.batch.Queue(query(name), args...).Exec(func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() != int64(count) {
+			return fmt.Errorf("statement %s touched %d rows, not %d: another client changed them under lock", name, tag.RowsAffected(), count)
+		}
+		return nil
+	})
+}
+
+// insertThenUpdate calls write with the statement and the rows of both kinds of change of one table.
+func insertThenUpdate[T any](table string, c ledger.Changes[T], write func(statement string, rows []T)) {
+	write(table+"Insert", c.Inserted)
+	write(table+"Update", c.Updated)
+}
+
+func (w *writes) accounts(c ledger.Changes[ledger.Account]) {
+	insertThenUpdate("Account", c, func(name string, rows []ledger.Account) { // a child may get a parent that is new
+		w.exactly(name, len(rows),
+			column(rows, func(a *ledger.Account) string { return a.Name }),
+			column(rows, func(a *ledger.Account) string { return a.Parent }),
+			column(rows, func(a *ledger.Account) int64 { return int64(a.Policy.OverdraftLimit) }),
+			column(rows, func(a *ledger.Account) int64 { return a.Policy.DefaultMaxRuntimeSeconds }),
+			column(rows, func(a *ledger.Account) int64 { return int64(a.Balance) }),
+			column(rows, func(a *ledger.Account) int64 { return int64(a.Reserved) }),
+			column(rows, func(a *ledger.Account) int64 { return int64(a.Charged) }),
+			column(rows, func(a *ledger.Account) int64 { return int64(a.SubtreeBalance) }),
+			column(rows, func(a *ledger.Account) int64 { return int64(a.SubtreeReserved) }),
+			column(rows, func(a *ledger.Account) int64 { return int64(a.SubtreeOverspent) }),
+			column(rows, func(a *ledger.Account) int64 { return a.Revision }))
+	})
+	w.exactly("AccountDelete", len(c.Removed), c.Removed)
+}
+
+func (w *writes) rates(rows []ledger.RateVersion) {
+	w.exactly("RateInsert", len(rows),
+		column(rows, func(r *ledger.RateVersion) string { return r.Class }),
+		column(rows, func(r *ledger.RateVersion) int64 { return r.Version }),
+		column(rows, func(r *ledger.RateVersion) int64 { return int64(r.Rate) }),
+		w.now)
+}
+
+func (w *writes) reservations(c ledger.Changes[ledger.Reservation]) {
+	uid := func(r *ledger.Reservation) string { return r.UID }
+	charged := func(r *ledger.Reservation) int64 { return int64(r.Charged) }
+	state := func(r *ledger.Reservation) string { return string(r.State) }
+	reason := func(r *ledger.Reservation) string { return r.Reason }
+	closedAt := func(r *ledger.Reservation) *time.Time { return nullable(r.ClosedAt) }
+	w.exactly("ReservationInsert", len(c.Inserted),
+		column(c.Inserted, uid),
+		column(c.Inserted, func(r *ledger.Reservation) string { return r.Account }),
+		column(c.Inserted, func(r *ledger.Reservation) string { return r.Workload.Kind }),
+		column(c.Inserted, func(r *ledger.Reservation) string { return r.Workload.Namespace }),
+		column(c.Inserted, func(r *ledger.Reservation) string { return r.Workload.Name }),
+		column(c.Inserted, func(r *ledger.Reservation) string { return r.Class }),
+		column(c.Inserted, func(r *ledger.Reservation) int64 { return r.RateVersion }),
+		column(c.Inserted, func(r *ledger.Reservation) int64 { return int64(r.Rate) }),
+		column(c.Inserted, func(r *ledger.Reservation) int64 { return r.MaxGPUs }),
+		column(c.Inserted, func(r *ledger.Reservation) int64 { return r.GPUSeconds }),
+		column(c.Inserted, func(r *ledger.Reservation) int64 { return int64(r.Amount) }),
+		column(c.Inserted, charged),
+		column(c.Inserted, state),
+		column(c.Inserted, reason),
+		column(c.Inserted, func(r *ledger.Reservation) time.Time { return r.CreatedAt }),
+		column(c.Inserted, closedAt))
+	w.exactly("ReservationUpdate", len(c.Updated),
+		column(c.Updated, uid), column(c.Updated, charged), column(c.Updated, state), column(c.Updated, reason), column(c.Updated, closedAt))
+}
+
+func (w *writes) allocations(c ledger.Changes[ledger.Allocation]) {
+	insertThenUpdate("Allocation", c, func(name string, rows []ledger.Allocation) {
+		args := []any{
+			column(rows, func(a *ledger.Allocation) string { return a.PodUID }),
+			column(rows, func(a *ledger.Allocation) string { return a.Pod.Namespace }),
+			column(rows, func(a *ledger.Allocation) string { return a.Pod.Name }),
+		}
+		if name == "AllocationInsert" { // both are fixed from then on
+			args = append(args,
+				column(rows, func(a *ledger.Allocation) string { return a.Reservation }),
+				column(rows, func(a *ledger.Allocation) string { return a.Account }))
+		}
+		args = append(args,
+			column(rows, func(a *ledger.Allocation) string { return a.Node }),
+			column(rows, func(a *ledger.Allocation) string { return a.Class }),
+			column(rows, func(a *ledger.Allocation) int64 { return a.RateVersion }),
+			column(rows, func(a *ledger.Allocation) int64 { return int64(a.Rate) }),
+			column(rows, func(a *ledger.Allocation) int64 { return a.GPUs }),
+			column(rows, func(a *ledger.Allocation) string { return strings.Join(a.GPUUUIDs, unitSeparator) }),
+			column(rows, func(a *ledger.Allocation) int64 { return a.LeaderEpoch }),
+			column(rows, func(a *ledger.Allocation) string { return string(a.State) }),
+			column(rows, func(a *ledger.Allocation) time.Time { return a.IntendedAt }),
+			column(rows, func(a *ledger.Allocation) *time.Time { return nullable(a.StartedAt) }),
+			column(rows, func(a *ledger.Allocation) *time.Time { return nullable(a.EndedAt) }),
+			column(rows, func(a *ledger.Allocation) *time.Time { return nullable(a.LastSeen) }),
+			column(rows, func(a *ledger.Allocation) int64 { return int64(a.Charged) }))
+		w.exactly(name, len(rows), args...)
+	})
+}
+
+// unitSeparator is chr(31) in sql/allocation.sql; ledger.Check refuses it inside a GPU UUID.
+const unitSeparator = "\x1f"
+
+func (w *writes) intervals(removed, added []ledger.Interval) {
+	pod := func(i *ledger.Interval) string { return i.PodUID }
+	start := func(i *ledger.Interval) time.Time { return i.Start }
+	w.exactly("IntervalDelete", len(removed), column(removed, pod), column(removed, start))
+	w.exactly("IntervalInsert", len(added),
+		column(added, pod),
+		column(added, start),
+		column(added, func(i *ledger.Interval) time.Time { return i.End }),
+		column(added, func(i *ledger.Interval) string { return string(i.Source) }),
+		column(added, func(i *ledger.Interval) int64 { return int64(i.Charge) }),
+		column(added, func(i *ledger.Interval) time.Time { return i.ReceivedAt }))
+}
+
+func (w *writes) devices(c ledger.Changes[ledger.DeviceHold]) {
+	insertThenUpdate("Device", c, func(name string, rows []ledger.DeviceHold) {
+		w.exactly(name, len(rows),
+			column(rows, func(h *ledger.DeviceHold) string { return h.GPUUUID }),
+			column(rows, func(h *ledger.DeviceHold) string { return h.PodUID }),
+			column(rows, func(h *ledger.DeviceHold) time.Time { return h.Start }),
+			column(rows, func(h *ledger.DeviceHold) time.Time { return h.End }))
+	})
+}
+
+func (w *writes) entries(rows []ledger.Entry) {
+	w.exactly("EntryInsert", len(rows),
+		column(rows, func(e *ledger.Entry) string { return string(e.Kind) }),
+		column(rows, func(e *ledger.Entry) string { return e.Key }),
+		column(rows, func(e *ledger.Entry) string { return e.Debit }),
+		column(rows, func(e *ledger.Entry) string { return e.Credit }),
+		column(rows, func(e *ledger.Entry) int64 { return int64(e.Amount) }),
+		column(rows, func(e *ledger.Entry) string { return e.Reservation }),
+		column(rows, func(e *ledger.Entry) string { return e.Allocation }),
+		column(rows, func(e *ledger.Entry) time.Time { return e.OccurredAt }),
+		column(rows, func(e *ledger.Entry) time.Time { return e.RecordedAt }),
+		column(rows, func(e *ledger.Entry) string { return e.Reason }),
+		column(rows, func(e *ledger.Entry) string { return e.Actor }))
+}
+
+func (w *writes) remembered(rows []ledger.Remembered) error {
+	verdicts := make([]string, len(rows))
+	for i, row := range rows {
+		text, err := json.Marshal(row.Verdict)
+		if err != nil {
+			return fmt.Errorf("write the verdict of command %q: %w", row.Key, err)
+		}
+		verdicts[i] = string(text)
+	}
+	w.exactly("CommandInsert", len(rows),
+		column(rows, func(r *ledger.Remembered) string { return r.Key }),
+		column(rows, func(r *ledger.Remembered) []byte { return r.ContentHash[:] }),
+		verdicts,
+		w.now)
+	return nil
+}
+
+func (w *writes) discrepancies(rows []ledger.Discrepancy) {
+	if len(rows) == 0 {
+		return
+	}
+	w.batch.Queue(query("DiscrepancyInsert"),
+		column(rows, func(d *ledger.Discrepancy) string { return d.Key }),
+		column(rows, func(d *ledger.Discrepancy) string { return string(d.Kind) }),
+		column(rows, func(d *ledger.Discrepancy) string { return d.PodUID }),
+		column(rows, func(d *ledger.Discrepancy) string { return d.Account }),
+		column(rows, func(d *ledger.Discrepancy) string { return d.Ledger }),
+		column(rows, func(d *ledger.Discrepancy) string { return d.Other }),
+		column(rows, func(d *ledger.Discrepancy) time.Time { return d.FoundAt }))
+}

@@ -1,0 +1,211 @@
+package ledger
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// State is what a batch of commands is decided against: the rows that the commands touch, and no others. Whoever loads
+// it must hold locks that keep these rows as they are until the outcome is stored. It has to contain
+//
+//   - every account that a command names or that a loaded reservation or allocation belongs to, with all its ancestors;
+//   - the newest rate of every class that a command names;
+//   - every reservation that a command names or that a loaded allocation belongs to;
+//   - every allocation that a command names, and all open ones of the reservations that Allocate and CloseReservation name;
+//   - of an allocation that RecordInterval names, the intervals that overlap it; of one that EndAllocation names, all;
+//   - the device holds of the GPUs that RecordInterval names, as far as they overlap it, and the pod's own;
+//   - what is remembered of the commands' keys;
+//   - the epochs of the leaders and nodes that commands name, and the uses of accounts that RemoveAccount names.
+//
+// Decide changes it as it goes. The zero value is an empty ledger.
+type State struct {
+	Accounts     Table[Account]
+	Rates        Table[RateVersion] // by class, the newest version
+	Reservations Table[Reservation]
+	Allocations  Table[Allocation]
+	// Devices is keyed by DeviceKey.
+	Devices Table[DeviceHold]
+
+	// LeaderEpochs and NodeEpochs are the current epochs by leadership and node name.
+	LeaderEpochs map[string]int64
+	NodeEpochs   map[string]int64
+	// Uses says what keeps an account from being removed.
+	Uses map[string]AccountUse
+
+	// Revision is the least revision that a changed account gets; see Account.Revision.
+	Revision int64
+
+	timelines             map[string]*timeline
+	remembered            map[string]Remembered
+	reservationPods       map[string][]string // pod UIDs of loaded allocations, by reservation
+	devicePods            map[string][]string // pod UIDs that hold a GPU, by GPU UUID
+	foundDiscrepancies    map[string]bool
+	recentDiscrepancies   []Discrepancy
+	recentEntries         []Entry
+	recentRateVersions    []RateVersion
+	recentRememberedOrder []string
+}
+
+// AccountUse says what an account has that forbids removing it.
+type AccountUse struct {
+	Entries, Reservations, Children bool
+}
+
+// Remembered is a command that was decided: its key, the hash of its content and the verdict (I6).
+type Remembered struct {
+	Key         string
+	ContentHash [32]byte
+	Verdict     Verdict
+}
+
+// Outcome is what Decide decided: a verdict for each command, in order, and the changes to store with one commit.
+type Outcome struct {
+	Verdicts []Verdict
+
+	Accounts     Changes[Account]
+	Rates        []RateVersion // new versions
+	Reservations Changes[Reservation]
+	Allocations  Changes[Allocation]
+	Devices      Changes[DeviceHold]
+	// RemovedIntervals are to be removed before NewIntervals are inserted: they make room for them.
+	RemovedIntervals []Interval
+	NewIntervals     []Interval
+	Entries          []Entry // in order; ID is zero, the database numbers them
+	Discrepancies    []Discrepancy
+	Remembered       []Remembered
+}
+
+// DeviceKey is the key of a device hold in State.Devices.
+func DeviceKey(gpuUUID, podUID string) string { return gpuUUID + "\x00" + podUID }
+
+// LoadAllocation puts a stored allocation into the state.
+func (s *State) LoadAllocation(a Allocation) {
+	if s.Allocations.Get(a.PodUID) == nil {
+		s.indexAllocation(a)
+	}
+	s.Allocations.Load(a.PodUID, a)
+}
+
+func (s *State) indexAllocation(a Allocation) {
+	if s.reservationPods == nil {
+		s.reservationPods = make(map[string][]string)
+	}
+	s.reservationPods[a.Reservation] = append(s.reservationPods[a.Reservation], a.PodUID)
+}
+
+// LoadDevice puts a stored device hold into the state.
+func (s *State) LoadDevice(h DeviceHold) {
+	key := DeviceKey(h.GPUUUID, h.PodUID)
+	if s.Devices.Get(key) == nil {
+		s.indexDevice(h)
+	}
+	s.Devices.Load(key, h)
+}
+
+func (s *State) indexDevice(h DeviceHold) {
+	if s.devicePods == nil {
+		s.devicePods = make(map[string][]string)
+	}
+	s.devicePods[h.GPUUUID] = append(s.devicePods[h.GPUUUID], h.PodUID)
+}
+
+// LoadInterval puts a stored interval into the state. Each must be loaded once.
+func (s *State) LoadInterval(i Interval) { s.timeline(i.PodUID).load(i) }
+
+// LoadRemembered puts a remembered command into the state.
+func (s *State) LoadRemembered(r Remembered) {
+	if s.remembered == nil {
+		s.remembered = make(map[string]Remembered)
+	}
+	s.remembered[r.Key] = r
+}
+
+// Intervals returns the loaded and new intervals of a pod in the order of time.
+func (s *State) Intervals(podUID string) []Interval {
+	var all []Interval
+	if t := s.timelines[podUID]; t != nil {
+		for _, piece := range t.pieces {
+			all = append(all, piece.Interval)
+		}
+	}
+	return all
+}
+
+func (s *State) timeline(podUID string) *timeline {
+	t := s.timelines[podUID]
+	if t == nil {
+		if s.timelines == nil {
+			s.timelines = make(map[string]*timeline)
+		}
+		t = &timeline{}
+		s.timelines[podUID] = t
+	}
+	return t
+}
+
+// openGPUs sums the GPUs of a reservation's open allocations, but for one pod's.
+func (s *State) openGPUs(reservation, exceptPod string) (gpus int64, pods []string) {
+	for _, pod := range s.reservationPods[reservation] {
+		if a := s.Allocations.Get(pod); pod != exceptPod && a.Open() {
+			gpus += a.GPUs
+			pods = append(pods, pod)
+		}
+	}
+	return gpus, pods
+}
+
+// path is an account followed by its ancestors up to the root; nil if there is no such account.
+func (s *State) path(account string) []string {
+	var path []string
+	for name := account; name != ""; {
+		row := s.Accounts.Get(name)
+		if row == nil {
+			if len(path) > 0 {
+				panic("ledger: state lacks account " + name + ", an ancestor of " + account)
+			}
+			return nil
+		}
+		path = append(path, name)
+		name = row.Parent
+	}
+	return path
+}
+
+// addDiscrepancy keeps a disagreement once.
+func (s *State) addDiscrepancy(d Discrepancy, now time.Time) {
+	if s.foundDiscrepancies == nil {
+		s.foundDiscrepancies = make(map[string]bool)
+	}
+	if s.foundDiscrepancies[d.Key] {
+		return
+	}
+	s.foundDiscrepancies[d.Key] = true
+	d.FoundAt = now
+	s.recentDiscrepancies = append(s.recentDiscrepancies, d)
+}
+
+// takeOutcome collects the changes since the last call.
+func (s *State) takeOutcome(verdicts []Verdict) Outcome {
+	out := Outcome{
+		Verdicts:      verdicts,
+		Accounts:      s.Accounts.takeChanges(),
+		Rates:         s.recentRateVersions,
+		Reservations:  s.Reservations.takeChanges(),
+		Allocations:   s.Allocations.takeChanges(),
+		Devices:       s.Devices.takeChanges(),
+		Entries:       s.recentEntries,
+		Discrepancies: s.recentDiscrepancies,
+	}
+	s.Rates.takeChanges() // recentRateVersions has them, and versions between
+	for _, key := range s.recentRememberedOrder {
+		out.Remembered = append(out.Remembered, s.remembered[key])
+	}
+	for _, podUID := range slices.Sorted(maps.Keys(s.timelines)) {
+		removed, added := s.timelines[podUID].takeChanges()
+		out.RemovedIntervals = append(out.RemovedIntervals, removed...)
+		out.NewIntervals = append(out.NewIntervals, added...)
+	}
+	s.recentRateVersions, s.recentEntries, s.recentDiscrepancies, s.recentRememberedOrder = nil, nil, nil, nil
+	return out
+}
