@@ -71,7 +71,7 @@ func (d *decider) reservationFor(c Allocate) (reservation *Reservation, place bo
 	existing := d.Reservations.Get(c.Reservation)
 	switch {
 	case existing == nil && c.Hold != nil:
-		planned, verdict := d.planHold(*c.Hold)
+		planned, verdict := d.planHold(*c.Hold, c.AlreadyRunning)
 		return planned, true, verdict
 	case existing == nil:
 		verdict.Refusal = refuse(NoReservation, "workload %s has no reservation that could pay for pod %s", c.Reservation, c.PodUID)
@@ -92,6 +92,9 @@ func (d *decider) reservationFor(c Allocate) (reservation *Reservation, place bo
 // checkCoverage refuses more GPUs at once than were reserved, and any further attempt on a hold that is used up. What
 // already runs is never stopped by this (I9).
 func (d *decider) checkCoverage(c Allocate, r Reservation) *Refusal {
+	if c.AlreadyRunning {
+		return nil
+	}
 	if gpus, _ := d.openGPUs(r.UID, c.PodUID); gpus+c.GPUs > r.MaxGPUs {
 		return refuse(HoldExceeded, "pod needs %d GPUs, the reservation of workload %s covers %d at once and %d are in use",
 			c.GPUs, r.UID, r.MaxGPUs, gpus)

@@ -1,7 +1,7 @@
 package ledger
 
 func (d *decider) placeHold(c PlaceHold) Verdict {
-	reservation, verdict := d.planHold(c)
+	reservation, verdict := d.planHold(c, false)
 	if reservation == nil {
 		return verdict
 	}
@@ -15,7 +15,8 @@ func (d *decider) placeHold(c PlaceHold) Verdict {
 }
 
 // planHold decides a hold without placing it: a reservation to place, or nil and the verdict that stands instead.
-func (d *decider) planHold(c PlaceHold) (*Reservation, Verdict) {
+// running: what it is for runs already, so that missing credits cannot refuse it (I9).
+func (d *decider) planHold(c PlaceHold, running bool) (*Reservation, Verdict) {
 	account := d.Accounts.Get(c.Account)
 	if existing := d.Reservations.Get(c.UID); existing != nil {
 		return nil, existingHold(c, *existing, account)
@@ -31,7 +32,7 @@ func (d *decider) planHold(c PlaceHold) (*Reservation, Verdict) {
 	if err != nil {
 		return nil, Verdict{Refusal: refuse(OutOfRange, "%s; ask for a shorter max-runtime or fewer GPUs", err)}
 	}
-	if refusal := d.checkFunds(c.Account, amount); refusal != nil {
+	if refusal := d.checkFunds(c.Account, amount); refusal != nil && !running {
 		return nil, Verdict{Refusal: refusal, Account: copyOf(account)}
 	}
 	return &Reservation{
