@@ -29,9 +29,6 @@ const retryRefused = 5 * time.Second
 const retryDeletion = 30 * time.Second
 
 // AccountReconciler makes the ledger know each CreditAccount as specified.
-//
-// +kubebuilder:rbac:groups=gpubank.io,resources=creditaccounts,verbs=get;list;watch;update;patch
-// +kubebuilder:rbac:groups=gpubank.io,resources=creditaccounts/status,verbs=patch
 type AccountReconciler struct {
 	Client    client.Client
 	Ledger    submission.Ledger

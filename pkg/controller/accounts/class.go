@@ -19,9 +19,6 @@ import (
 
 // ClassReconciler makes the ledger know each GPUClass's price. Deleting a class changes no price: what was held under
 // it keeps its rate version.
-//
-// +kubebuilder:rbac:groups=gpubank.io,resources=gpuclasses,verbs=get;list;watch
-// +kubebuilder:rbac:groups=gpubank.io,resources=gpuclasses/status,verbs=patch
 type ClassReconciler struct {
 	Client client.Client
 	Ledger submission.Ledger

@@ -18,9 +18,6 @@ import (
 )
 
 // GrantReconciler posts each CreditGrant once. Deleting a CreditGrant takes nothing back: entries are append-only (I8).
-//
-// +kubebuilder:rbac:groups=gpubank.io,resources=creditgrants,verbs=get;list;watch
-// +kubebuilder:rbac:groups=gpubank.io,resources=creditgrants/status,verbs=patch
 type GrantReconciler struct {
 	Client   client.Client
 	Ledger   submission.Ledger

@@ -43,10 +43,6 @@ type PodLedger interface {
 }
 
 // PodReconciler follows pods and their allocations. See the package documentation.
-//
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups="",resources=namespaces;nodes,verbs=get;list;watch
-// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;watch,namespace=kube-node-lease
 type PodReconciler struct {
 	cluster    cluster
 	client     client.Client

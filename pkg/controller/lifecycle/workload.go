@@ -26,9 +26,6 @@ type WorkloadLedger interface {
 }
 
 // WorkloadReconciler closes reservations. See the package documentation.
-//
-// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch
-// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 type WorkloadReconciler struct {
 	cluster    cluster
 	ledger     WorkloadLedger
