@@ -111,7 +111,7 @@ func (n *node) admit(ctx context.Context, pod *v1.Pod, now time.Time) error {
 	if !ok {
 		return n.report(ctx, pod, rejectedStatus(now, n.spec.ResourceName, wanted, free))
 	}
-	return n.report(ctx, pod, admittedStatus(now))
+	return n.report(ctx, pod, admittedStatus(pod, now))
 }
 
 // report writes the pod's status. The UID in the patch keeps it from reaching a pod recreated under the same name, the

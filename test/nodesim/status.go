@@ -10,14 +10,19 @@ import (
 
 // The statuses below are what a kubelet writes at each step; conditions are merged by type by the API server.
 
-func admittedStatus(now time.Time) v1.PodStatus {
+func admittedStatus(pod *v1.Pod, now time.Time) v1.PodStatus {
 	start := metav1.NewTime(now)
-	return v1.PodStatus{
+	status := v1.PodStatus{
 		Phase:      v1.PodPending,
 		StartTime:  &start,
 		HostIP:     "127.0.0.1",
 		Conditions: conditions(now, "ContainersNotReady", v1.ConditionFalse),
 	}
+	waiting := v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ContainerCreating"}}
+	for _, container := range pod.Spec.Containers {
+		status.ContainerStatuses = append(status.ContainerStatuses, containerStatus(pod, container, waiting))
+	}
+	return status
 }
 
 func rejectedStatus(now time.Time, resource string, wanted, free int) v1.PodStatus {
