@@ -150,6 +150,9 @@ func (cp *ControlPlane) makeFolders() error {
 
 func (cp *ControlPlane) path(name string) string { return filepath.Join(cp.Dir, name) }
 
+// ShortDir is a folder of this run with a path short enough for Unix sockets; Close removes it.
+func (cp *ControlPlane) ShortDir() string { return cp.temporary }
+
 func (cp *ControlPlane) etcdURL() string { return "unix://" + filepath.Join(cp.temporary, "etcd.sock") }
 
 func (cp *ControlPlane) makeKeys() error {
@@ -290,6 +293,15 @@ func (cp *ControlPlane) roots() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(cp.authority.certificate)
 	return pool
+}
+
+// HTTPReady asks an address of 127.0.0.1 and reports nil once it answers 200 OK. The certificate of an https address is
+// not checked: the question is only whether the program serves.
+func HTTPReady(address string) func(context.Context) error {
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+	}}
+	return func(ctx context.Context) error { return expectOK(ctx, client, address) }
 }
 
 func expectOK(ctx context.Context, client *http.Client, address string) error {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -133,4 +134,22 @@ func (cp *ControlPlane) writeKubeconfig(name string, user *clientcmdapi.AuthInfo
 		return "", fmt.Errorf("write the kubeconfig %s: %w", name, err)
 	}
 	return path, nil
+}
+
+// ServingCertificate writes tls.crt and tls.key of a server at 127.0.0.1 into a folder; CAFile vouches for it.
+func (cp *ControlPlane) ServingCertificate(folder, commonName string) error {
+	pair, err := cp.authority.serving(commonName)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return fmt.Errorf("write the certificate of %s: %w", commonName, err)
+	}
+	if err := writeFiles(map[string][]byte{
+		filepath.Join(folder, "tls.crt"): pair.certificate,
+		filepath.Join(folder, "tls.key"): pair.key,
+	}); err != nil {
+		return fmt.Errorf("write the certificate of %s: %w", commonName, err)
+	}
+	return nil
 }

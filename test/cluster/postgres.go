@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/gpubank/gpubank/test/cluster/pgprograms"
 )
@@ -187,6 +188,16 @@ func (pg *Postgres) CreateDatabase(ctx context.Context, name string) (string, er
 		return "", fmt.Errorf("create database %s: %w", name, err)
 	}
 	return pg.URL(name), nil
+}
+
+// EnsureDatabase is CreateDatabase, unless there is one already.
+func (pg *Postgres) EnsureDatabase(ctx context.Context, name string) (string, error) {
+	address, err := pg.CreateDatabase(ctx, name)
+	const duplicateDatabase = "42P04"
+	if failure, ok := errors.AsType[*pgconn.PgError](err); ok && failure.Code == duplicateDatabase {
+		return pg.URL(name), nil
+	}
+	return address, err
 }
 
 // DropDatabase removes a database, ending whoever is connected to it.

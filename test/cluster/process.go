@@ -99,6 +99,13 @@ func (p *Process) SetEnv(env ...string) {
 	p.command.Env = env
 }
 
+// SetReady changes the question that Start asks until the program is ready.
+func (p *Process) SetReady(ready func(ctx context.Context) error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.command.Ready = ready
+}
+
 // Start runs the program and waits until it is ready. If it exits before that, the error carries the end of its log.
 func (p *Process) Start(ctx context.Context) error {
 	if err := p.Launch(); err != nil {
