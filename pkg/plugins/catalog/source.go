@@ -20,8 +20,6 @@ import (
 const (
 	CreditAccounts fwk.EventResource = "creditaccounts.v1alpha1.gpubank.io"
 	GPUClasses     fwk.EventResource = "gpuclasses.v1alpha1.gpubank.io"
-	// Namespaces have the empty group.
-	Namespaces fwk.EventResource = "namespaces.v1."
 )
 
 // syncTimeout is how long a scheduler waits at its start for the first lists. They are two short lists; what takes longer is

@@ -1,0 +1,127 @@
+package v1
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/validation"
+)
+
+func TestMain(m *testing.M) {
+	if err := Register(); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+const manifest = "../../../manifests/scheduler/scheduler-config.yaml"
+
+func load(t *testing.T, text string) (*schedulerconfig.KubeSchedulerConfiguration, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return options.LoadConfigFromFile(klog.Background(), path)
+}
+
+func argsOf(t *testing.T, config *schedulerconfig.KubeSchedulerConfiguration) *CreditReservationArgs {
+	t.Helper()
+	for _, entry := range config.Profiles[0].PluginConfig {
+		if args, ok := entry.Args.(*CreditReservationArgs); ok {
+			return args
+		}
+	}
+	t.Fatal("the configuration has no CreditReservationArgs")
+	return nil
+}
+
+func TestManifestIsValid(t *testing.T) {
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := load(t, string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validation.ValidateKubeSchedulerConfiguration(config); err != nil {
+		t.Error(err)
+	}
+	args := argsOf(t, config)
+	if err := ValidateCreditReservationArgs(args); err != nil {
+		t.Error(err)
+	}
+	args.TypeMeta = metav1.TypeMeta{}
+	want := &CreditReservationArgs{
+		Leadership:    "gpubank-scheduler",
+		LedgerTimeout: metav1.Duration{Duration: 10 * time.Second},
+		SweepPeriod:   metav1.Duration{Duration: DefaultSweepPeriod},
+		RefusalRetry:  metav1.Duration{Duration: DefaultRefusalRetry},
+	}
+	if diff := cmp.Diff(want, args); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestArgumentsAreDefaultedWithoutPluginConfig(t *testing.T) {
+	config, err := load(t, `
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: s
+  plugins:
+    multiPoint:
+      enabled:
+      - name: CreditReservation
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := argsOf(t, config).LedgerTimeout.Duration; got != DefaultLedgerTimeout {
+		t.Errorf("ledgerTimeout is %v", got)
+	}
+}
+
+func TestUnknownArgumentIsAnError(t *testing.T) {
+	_, err := load(t, `
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: s
+  pluginConfig:
+  - name: CreditReservation
+    args:
+      ledgerTimeuot: 10s
+`)
+	if err == nil || !strings.Contains(err.Error(), "ledgerTimeuot") {
+		t.Errorf("a misspelt argument was taken: %v", err)
+	}
+}
+
+func TestValidateCreditReservationArgs(t *testing.T) {
+	for name, spoil := range map[string]func(*CreditReservationArgs){
+		"leadership":    func(a *CreditReservationArgs) { a.Leadership = "Not A Name" },
+		"ledgerTimeout": func(a *CreditReservationArgs) { a.LedgerTimeout.Duration = time.Millisecond },
+		"sweepPeriod":   func(a *CreditReservationArgs) { a.SweepPeriod.Duration = time.Hour },
+		"refusalRetry":  func(a *CreditReservationArgs) { a.RefusalRetry.Duration = -time.Second },
+	} {
+		args := &CreditReservationArgs{}
+		SetDefaultsCreditReservationArgs(args)
+		if err := ValidateCreditReservationArgs(args); err != nil {
+			t.Fatal(err)
+		}
+		spoil(args)
+		if err := ValidateCreditReservationArgs(args); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

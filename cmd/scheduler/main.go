@@ -1,0 +1,37 @@
+// Command scheduler is kube-scheduler with gpubank's plugins, run beside a cluster's own scheduler for the pods whose
+// schedulerName is gpubank-scheduler. It is configured by an ordinary KubeSchedulerConfiguration (--config); see
+// manifests/scheduler/scheduler-config.yaml.
+package main
+
+import (
+	"os"
+
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+
+	"github.com/gpubank/gpubank/pkg/plugins/catalog"
+	"github.com/gpubank/gpubank/pkg/plugins/creditreservation"
+	"github.com/gpubank/gpubank/pkg/plugins/gpubestfit"
+)
+
+func main() {
+	start := &startup{}
+	source := &catalog.Source{}
+	command := app.NewSchedulerCommand(
+		start.report,
+		app.WithPlugin(creditreservation.Name, creditreservation.NewFactory(creditreservation.Deps{
+			Catalog: source,
+			Open:    start.openLedger,
+			Exit: func(reason string) {
+				klog.ErrorS(nil, reason)
+				klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+			},
+		})),
+		app.WithPlugin(gpubestfit.Name, gpubestfit.NewFactory(source)),
+	)
+	start.attach(command)
+	os.Exit(cli.Run(command))
+}
