@@ -214,9 +214,6 @@ func (f *fieldCheck) interval(c RecordInterval) {
 	if !Instant(c.Start).Before(Instant(c.End)) {
 		f.fail(Invalid, "interval [%s, %s) is empty or negative", stamp(c.Start), stamp(c.End))
 	}
-	if !Instant(c.PodStartedAt).Before(Instant(c.End)) {
-		f.fail(Invalid, "interval ends at %s, not after the pod's start %s", stamp(c.End), stamp(c.PodStartedAt))
-	}
 }
 
 func refuse(code RefusalCode, format string, args ...any) *Refusal {

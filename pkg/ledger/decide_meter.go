@@ -276,7 +276,11 @@ func GPUChargedTwiceKey(gpu, onePod, otherPod string) string {
 }
 
 func describeInterval(c RecordInterval) string {
-	return fmt.Sprintf("node %s metered [%s, %s) on %s", c.Node, stamp(c.Start), stamp(c.End), strings.Join(sortedSet(c.GPUUUIDs), " "))
+	text := fmt.Sprintf("node %s metered [%s, %s)", c.Node, stamp(c.Start), stamp(c.End))
+	if len(c.GPUUUIDs) > 0 {
+		text += " on " + strings.Join(sortedSet(c.GPUUUIDs), " ")
+	}
+	return text
 }
 
 func earlier(a, b time.Time) time.Time {

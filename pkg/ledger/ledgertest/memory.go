@@ -1,0 +1,90 @@
+package ledgertest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gpubank/gpubank/pkg/ledger"
+)
+
+// Memory is a ledger without a database: Decide over a state that is kept whole. It also keeps what a database would.
+type Memory struct {
+	State   ledger.State
+	Entries []ledger.Entry
+	Found   []ledger.Discrepancy
+}
+
+// NewMemory is an empty ledger in which leader and node agent epoch 1 are current.
+func NewMemory() *Memory {
+	return &Memory{State: ledger.State{
+		LeaderEpochs: map[string]int64{Leader: 1},
+		NodeEpochs:   map[string]int64{Node: 1},
+	}}
+}
+
+// Decide decides commands as one batch.
+func (m *Memory) Decide(now time.Time, commands ...ledger.Command) []ledger.Verdict {
+	m.State.Uses = m.uses()
+	out := ledger.Decide(&m.State, now, commands)
+	m.Entries = append(m.Entries, out.Entries...)
+	m.Found = append(m.Found, out.Discrepancies...)
+	return out.Verdicts
+}
+
+func (m *Memory) uses() map[string]ledger.AccountUse {
+	uses := make(map[string]ledger.AccountUse)
+	change := func(account string, note func(*ledger.AccountUse)) {
+		use := uses[account]
+		note(&use)
+		uses[account] = use
+	}
+	m.State.Accounts.All(func(_ string, a *ledger.Account) {
+		change(a.Parent, func(use *ledger.AccountUse) { use.Children = true })
+	})
+	m.State.Reservations.All(func(_ string, r *ledger.Reservation) {
+		change(r.Account, func(use *ledger.AccountUse) { use.Reservations = true })
+	})
+	for _, e := range m.Entries {
+		change(e.Debit, func(use *ledger.AccountUse) { use.Entries = true })
+		change(e.Credit, func(use *ledger.AccountUse) { use.Entries = true })
+	}
+	return uses
+}
+
+// Do implements Ledger.
+func (m *Memory) Do(_ *testing.T, now time.Time, commands []ledger.Command) []ledger.Verdict {
+	return m.Decide(now, commands...)
+}
+
+// SetEpoch implements Ledger.
+func (m *Memory) SetEpoch(t *testing.T, kind, name string, epoch int64) {
+	switch kind {
+	case "leader":
+		m.State.LeaderEpochs[name] = epoch
+	case "agent":
+		m.State.NodeEpochs[name] = epoch
+	default:
+		t.Fatalf("unknown kind of epoch %s", kind)
+	}
+}
+
+// Account implements Ledger.
+func (m *Memory) Account(_ *testing.T, name string) *ledger.Account { return m.State.Accounts.Get(name) }
+
+// Reservation implements Ledger.
+func (m *Memory) Reservation(_ *testing.T, uid string) *ledger.Reservation {
+	return m.State.Reservations.Get(uid)
+}
+
+// Allocation implements Ledger.
+func (m *Memory) Allocation(_ *testing.T, podUID string) *ledger.Allocation {
+	return m.State.Allocations.Get(podUID)
+}
+
+// Intervals implements Ledger.
+func (m *Memory) Intervals(_ *testing.T, podUID string) []ledger.Interval {
+	return m.State.Intervals(podUID)
+}
+
+// Discrepancies implements Ledger.
+func (m *Memory) Discrepancies(*testing.T) []ledger.Discrepancy { return m.Found }
