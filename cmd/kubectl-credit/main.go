@@ -1,0 +1,33 @@
+// Command kubectl-credit is the kubectl plugin `kubectl credit`.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gpubank/gpubank/pkg/cli"
+	"github.com/gpubank/gpubank/pkg/ledger/postgres"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	command := cli.NewCommand(cli.Dependencies{OpenLedger: openLedger, Now: time.Now})
+	if err := command.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "error: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+func openLedger(ctx context.Context, databaseURLFile string) (cli.StatementReader, error) {
+	url, err := os.ReadFile(databaseURLFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the ledger's address: %w", err)
+	}
+	return postgres.Open(ctx, strings.TrimSpace(string(url)), postgres.Options{})
+}

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gpubank/gpubank/api/v1alpha1"
+	"github.com/gpubank/gpubank/pkg/ledger"
+)
+
+func balanceCommand(where *cluster) *cobra.Command {
+	var format string
+	command := &cobra.Command{
+		Use:   "balance [ACCOUNT]",
+		Short: "Show what accounts have available, reserved and charged",
+		Long: "Show what accounts have available, reserved and charged, as CreditAccounts' status says: about a second behind the ledger.\n" +
+			"Available is the balance less what open reservations set aside. A job may need less than that and still be refused,\n" +
+			"when an account above has less.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(command *cobra.Command, names []string) error {
+			if err := checkFormat(format); err != nil {
+				return err
+			}
+			api, err := where.client()
+			if err != nil {
+				return err
+			}
+			accounts, err := readAccounts(command.Context(), api, names)
+			if err != nil {
+				return err
+			}
+			if format == jsonFormat {
+				return writeJSON(command.OutOrStdout(), balancesOf(accounts))
+			}
+			return writeBalances(command.OutOrStdout(), balancesOf(accounts))
+		},
+	}
+	outputFlag(command, &format)
+	return command
+}
+
+func readAccounts(ctx context.Context, api client.Reader, names []string) ([]v1alpha1.CreditAccount, error) {
+	if len(names) == 1 {
+		account := v1alpha1.CreditAccount{}
+		err := api.Get(ctx, client.ObjectKey{Name: names[0]}, &account)
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("there is no CreditAccount %q; kubectl credit balance lists those that are", names[0])
+		}
+		return []v1alpha1.CreditAccount{account}, err
+	}
+	list := v1alpha1.CreditAccountList{}
+	if err := api.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("list CreditAccounts: %w", err)
+	}
+	return list.Items, nil
+}
+
+// balance is one account's line. Amounts are exact decimal credits; empty until the ledger has answered.
+type balance struct {
+	Account   string           `json:"account"`
+	Parent    string           `json:"parent,omitempty"`
+	Available v1alpha1.Credits `json:"available,omitempty"`
+	Reserved  v1alpha1.Credits `json:"reserved,omitempty"`
+	Balance   v1alpha1.Credits `json:"balance,omitempty"`
+	Charged   v1alpha1.Credits `json:"charged,omitempty"`
+}
+
+func balancesOf(accounts []v1alpha1.CreditAccount) []balance {
+	balances := make([]balance, 0, len(accounts))
+	for _, account := range accounts {
+		balances = append(balances, balance{
+			Account: account.Name, Parent: account.Spec.Parent, Available: account.Status.Available,
+			Reserved: account.Status.Reserved, Balance: account.Status.Balance, Charged: account.Status.Charged,
+		})
+	}
+	slices.SortFunc(balances, func(a, b balance) int { return cmp.Compare(a.Account, b.Account) })
+	return balances
+}
+
+func writeBalances(out io.Writer, balances []balance) error {
+	if len(balances) == 0 {
+		_, err := fmt.Fprintln(out, "There are no CreditAccounts.")
+		return err
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "ACCOUNT\tPARENT\tAVAILABLE\tRESERVED\tBALANCE\tCHARGED\t")
+	for _, b := range balances {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t\n", b.Account, cmp.Or(b.Parent, "-"),
+			display(b.Available), display(b.Reserved), display(b.Balance), display(b.Charged))
+	}
+	return table.Flush()
+}
+
+// display writes an amount for people, and what cannot be read as it is.
+func display(credits v1alpha1.Credits) string {
+	if credits == "" {
+		return "-"
+	}
+	amount, err := ledger.ParseCredits(string(credits))
+	if err != nil {
+		return string(credits)
+	}
+	return ledger.DisplayCredits(amount)
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gpubank/gpubank/api/v1alpha1"
+	"github.com/gpubank/gpubank/pkg/ledger"
+)
+
+// StatementReader reads an account's statement from the ledger.
+type StatementReader interface {
+	// Statement covers [from, to) by the time that movements were recorded. An account without any has an empty one.
+	Statement(ctx context.Context, account string, from, to time.Time) (ledger.Statement, error)
+	// Account returns the row and whether there is one.
+	Account(ctx context.Context, name string) (ledger.Account, bool, error)
+	// Close ends the connection.
+	Close()
+}
+
+// Dependencies are what the command is given by main.
+type Dependencies struct {
+	// OpenLedger connects to the ledger's database whose URL is in a file.
+	OpenLedger func(ctx context.Context, databaseURLFile string) (StatementReader, error)
+	Now        func() time.Time
+}
+
+// Output formats.
+const (
+	text       = "text"
+	jsonFormat = "json"
+)
+
+// cluster says which API server to ask, as kubectl's own flags do.
+type cluster struct {
+	kubeconfig, context string
+}
+
+// NewCommand returns `kubectl credit`.
+func NewCommand(deps Dependencies) *cobra.Command {
+	var where cluster
+	root := &cobra.Command{
+		Use:          "kubectl-credit",
+		Short:        "GPU credits: what an account has, and what became of them",
+		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl credit"},
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	root.PersistentFlags().StringVar(&where.kubeconfig, "kubeconfig", "", "Path of the kubeconfig file; default as kubectl's.")
+	root.PersistentFlags().StringVar(&where.context, "context", "", "Name of the kubeconfig context to use.")
+	root.AddCommand(balanceCommand(&where), statementCommand(deps))
+	return root
+}
+
+// client returns a client with the caller's own rights.
+func (c cluster) client() (client.Client, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w", err)
+	}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	return client.New(config, client.Options{Scheme: scheme})
+}
+
+func outputFlag(command *cobra.Command, format *string) {
+	command.Flags().StringVarP(format, "output", "o", text, "Format: text or json.")
+}
+
+func checkFormat(format string) error {
+	if format != text && format != jsonFormat {
+		return fmt.Errorf("--output=%s: use text or json", format)
+	}
+	return nil
+}
+
+func writeJSON(out io.Writer, value any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
