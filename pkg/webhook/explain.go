@@ -35,7 +35,11 @@ func explainRefusal(refusal *ledger.Refusal, hold *Hold) string {
 func gpuSeconds(hold *Hold) string {
 	if hold.Terms.MaxGPUs == hold.Demand.GPUs && hold.Terms.PodMaxSeconds > 0 && !hold.ByJobDeadline &&
 		hold.Terms.GPUSeconds == hold.Demand.GPUs*hold.Terms.PodMaxSeconds {
-		return fmt.Sprintf("%d GPUs × %ds", hold.Demand.GPUs, hold.Terms.PodMaxSeconds)
+		unit := "GPUs"
+		if hold.Demand.GPUs == 1 {
+			unit = "GPU"
+		}
+		return fmt.Sprintf("%d %s × %ds", hold.Demand.GPUs, unit, hold.Terms.PodMaxSeconds)
 	}
 	return fmt.Sprintf("%d GPU-seconds", hold.Terms.GPUSeconds)
 }
