@@ -19,16 +19,21 @@ func creditAccount(name, parent string, available, overdraft v1alpha1.Credits) *
 
 func TestAffordableChecksEveryAncestor(t *testing.T) {
 	c := New()
-	c.SetAccount(creditAccount("org", "", "-500", "50"))
+	c.SetAccount(creditAccount("org", "", "-500", "500"))
+	c.SetAccount(creditAccount("spent", "org", "-5000", "")) // beyond its limit: stops itself, not its siblings (L24)
 	c.SetAccount(creditAccount("team-a", "org", "1000", ""))
 	c.SetAccount(creditAccount("team-b", "org", "200", "100"))
+	c.SetAccount(creditAccount("team-c", "org", "0", "5000"))
 	for _, tc := range []struct {
 		account string
 		needed  ledger.Microcredits
 		want    bool
 	}{
-		{"team-a", 750 * ledger.Credit, true}, // org's subtree: -500 + 1000 + 200 + overdraft 50
-		{"team-a", 750*ledger.Credit + 1, false},
+		{"team-a", 1000 * ledger.Credit, true}, // its own
+		{"team-a", 1000*ledger.Credit + 1, false},
+		{"team-c", 1200 * ledger.Credit, true}, // org's subtree: -500 + 1000 + 200 + 0 + overdraft 500
+		{"team-c", 1200*ledger.Credit + 1, false},
+		{"spent", 1, false},
 		{"team-b", 300 * ledger.Credit, true}, // its own 200 and overdraft 100 bind first
 		{"team-b", 300*ledger.Credit + 1, false},
 		{"nobody", 1, true}, // unknown: the ledger will tell
@@ -70,7 +75,7 @@ func TestParentCycleEnds(t *testing.T) {
 	c := New()
 	c.SetAccount(creditAccount("a", "b", "1", ""))
 	c.SetAccount(creditAccount("b", "a", "1", ""))
-	if !c.Affordable("a", 2*ledger.Credit) || c.Affordable("a", 3*ledger.Credit) {
-		t.Error("a cycle of parents is not walked once")
+	if !c.Affordable("a", ledger.Credit) || c.Affordable("a", 2*ledger.Credit) {
+		t.Error("a cycle of parents hides the account's own limit")
 	}
 }

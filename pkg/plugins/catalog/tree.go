@@ -16,15 +16,17 @@ type tree struct {
 	root map[string]string
 	// changed is, by root, the number of the latest change in that tree.
 	changed map[string]int64
-	// room is how much each account could still reserve: the least, over itself and every ancestor, of what the ancestor's subtree has
-	// available plus its overdraft limit. An account is left out where a figure it needs is missing.
+	// room is how much each account could still reserve, by the ledger's own rule: the least of its own available credits plus its
+	// overdraft limit, and of the same for the whole subtree of itself and of every ancestor, where what other accounts have overspent
+	// is left out. An account is missing where a figure it needs is.
 	room map[string]ledger.Microcredits
 }
 
 func treeOf(accounts map[string]account) *tree {
 	t := &tree{root: map[string]string{}, changed: map[string]int64{}, room: map[string]ledger.Microcredits{}}
 	chains := make(map[string][]string, len(accounts))
-	available := map[string]ledger.Microcredits{} // of the whole subtree
+	available := map[string]ledger.Microcredits{} // of the whole subtree, without what is overspent
+	own := map[string]ledger.Microcredits{}       // plus the overdraft limit
 	unknown := map[string]bool{}
 	for name, entry := range accounts {
 		chain := chainOf(accounts, name)
@@ -32,29 +34,35 @@ func treeOf(accounts map[string]account) *tree {
 		root := chain[len(chain)-1]
 		t.root[name] = root
 		t.changed[root] = max(t.changed[root], entry.changed)
-		own, err := ledger.ParseCredits(string(entry.object.Status.Available))
+		credits, err := ledger.ParseCredits(string(entry.object.Status.Available))
+		overdraft := overdraftOf(entry)
+		own[name] = addSaturated(credits, overdraft)
 		for _, above := range chain {
 			unknown[above] = unknown[above] || err != nil
-			available[above] = addSaturated(available[above], own)
+			available[above] = addSaturated(available[above], max(credits, -overdraft))
 		}
 	}
 	for name, chain := range chains {
-		room, known := ledger.MaxAmount, true
+		room, known := own[name], true
 		for _, limited := range chain {
 			entry, exists := accounts[limited]
 			if !exists || unknown[limited] {
 				known = false
 				break
 			}
-			// An empty or unreadable limit is none.
-			overdraft, _ := ledger.ParseCredits(string(entry.object.Spec.Policy.OverdraftLimit))
-			room = min(room, addSaturated(available[limited], overdraft))
+			room = min(room, addSaturated(available[limited], overdraftOf(entry)))
 		}
 		if known {
 			t.room[name] = room
 		}
 	}
 	return t
+}
+
+// overdraftOf is an account's overdraft limit; an empty or unreadable one is none.
+func overdraftOf(a account) ledger.Microcredits {
+	overdraft, _ := ledger.ParseCredits(string(a.object.Spec.Policy.OverdraftLimit))
+	return overdraft
 }
 
 func (t *tree) rootOf(name string) string {

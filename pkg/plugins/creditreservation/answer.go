@@ -29,23 +29,14 @@ func (a answer) stale() bool {
 }
 
 // explain says what a pod waits for, beginning with the reason word, with the numbers. It is not called for a commit.
-func (a answer) explain(account string) string {
+func (a answer) explain() string {
 	switch {
 	case a.err != nil:
-		return fmt.Sprintf("Ledger: no answer yet (%v); nothing is bound until the ledger has committed it, and this pod is tried again by itself", cause(a.err))
+		return fmt.Sprintf("Ledger: no answer (%v); nothing is bound until the ledger has committed it, and this pod is tried again by itself", cause(a.err))
 	case a.refusal != "":
 		return "Credit: " + a.refusal
 	}
-	refusal := a.verdict.Refusal
-	if refusal.Code != ledger.InsufficientCredits {
-		return "Credit: " + refusal.Message
-	}
-	whose := fmt.Sprintf("account %s has", account)
-	if refusal.Account != "" && refusal.Account != account {
-		whose = fmt.Sprintf("account %s, above %s, has", refusal.Account, account)
-	}
-	return fmt.Sprintf("Credit: needs %s credits, %s %s available; set a shorter max-runtime or ask for a grant",
-		ledger.DisplayCredits(refusal.Needed), whose, ledger.DisplayCredits(refusal.Available))
+	return "Credit: " + a.verdict.Refusal.Message
 }
 
 // cause strips a timeout of the wrapping that only a developer reads.

@@ -57,8 +57,8 @@ func (a *attempt) run() {
 	start := a.pl.clock.Now()
 	a.answer = a.ask(ctx)
 	observe(a.answer, a.pl.clock.Since(start))
-	if a.sent {
-		a.pl.health.saw(a.answer.err, a.pl.clock.Now())
+	if a.answer.err != nil && a.sent {
+		a.pl.checkLedger(a.pl.ctx)
 	}
 }
 

@@ -1,8 +1,6 @@
 package creditreservation
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -15,17 +13,16 @@ type health struct {
 	since time.Time
 }
 
-// saw takes over the outcome of a call to the ledger.
-func (h *health) saw(err error, now time.Time) {
-	if errors.Is(err, errAbandoned) || errors.Is(err, context.Canceled) {
-		return // not the ledger's doing
-	}
+// saw takes over the outcome of a ping, and reports whether it differs from the one before.
+func (h *health) saw(err error, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err != nil && h.err == nil {
+	changed = (err == nil) != (h.err == nil)
+	if changed {
 		h.since = now
 	}
 	h.err = err
+	return changed
 }
 
 // down returns nil, or why the ledger cannot be asked.

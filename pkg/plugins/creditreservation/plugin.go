@@ -166,7 +166,7 @@ func (pl *CreditReservation) PreBind(ctx context.Context, cycle fwk.CycleState, 
 		pl.exit("Another scheduler has acquired the leadership in the ledger; exiting, so that only one leads")
 		return fwk.AsStatus(a.answer.verdict.Refusal)
 	}
-	message := a.answer.explain(a.facts.account.Name)
+	message := a.answer.explain()
 	waitsFor, needed := a.answer.waitFor()
 	now := pl.clock.Now()
 	retry := pl.args.RefusalRetry.Duration

@@ -29,13 +29,7 @@ func (pl *CreditReservation) sweep(ctx context.Context) {
 // sweepOnce tries a ledger that is down, and activates the pods whose wait is over.
 func (pl *CreditReservation) sweepOnce(ctx context.Context) {
 	if pl.health.down() != nil {
-		pinging, cancel := context.WithTimeout(ctx, pingTimeout)
-		err := pl.ledger.Ping(pinging)
-		cancel()
-		pl.health.saw(err, pl.clock.Now())
-		if err == nil {
-			klog.FromContext(ctx).Info("Ledger answers again")
-		}
+		pl.checkLedger(ctx)
 	}
 	alive := map[types.UID]bool{}
 	ready := map[string]*corev1.Pod{}
@@ -54,6 +48,16 @@ func (pl *CreditReservation) sweepOnce(ctx context.Context) {
 		pl.handle.Activate(klog.FromContext(ctx), ready)
 	}
 	pl.lanes.prune(func(uid types.UID) bool { return alive[uid] })
+}
+
+// checkLedger finds out whether it is the ledger that does not answer, or only one command that fails. While it is down
+// no pod is sent to wait for it.
+func (pl *CreditReservation) checkLedger(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	if err := pl.ledger.Ping(ctx); pl.health.saw(err, pl.clock.Now()) {
+		klog.FromContext(pl.ctx).Info("Ledger's answering has changed", "answers", err == nil, "reason", err)
+	}
 }
 
 // current returns the pod as the scheduler knows it now, or nil when it is gone, replaced or bound.
