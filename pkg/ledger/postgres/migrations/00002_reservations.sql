@@ -57,24 +57,26 @@ CREATE TABLE allocation (
 CREATE INDEX allocation_by_reservation ON allocation (reservation);
 CREATE INDEX allocation_open ON allocation (reservation) WHERE state NOT IN ('Ended', 'Released');
 
-CREATE FUNCTION reservation_may_become(old_state text, new_state text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+-- One update may carry a row through several transitions, since a batch is written once: these are the states that can
+-- be reached in one or more steps.
+CREATE FUNCTION reservation_may_reach(old_state text, new_state text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT (old_state, new_state) IN (
-        ('Held', 'Active'), ('Held', 'Released'), ('Held', 'Expired'),
+        ('Held', 'Active'), ('Held', 'Settled'), ('Held', 'Released'), ('Held', 'Expired'),
         ('Active', 'Settled'))
 $$;
 
-CREATE FUNCTION allocation_may_become(old_state text, new_state text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+CREATE FUNCTION allocation_may_reach(old_state text, new_state text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT (old_state, new_state) IN (
-        ('Intended', 'Released'), ('Intended', 'Bound'), ('Intended', 'Metering'), ('Intended', 'Ended'),
-        ('Released', 'Intended'), ('Released', 'Bound'), ('Released', 'Metering'), ('Released', 'Ended'),
+        ('Intended', 'Released'), ('Intended', 'Bound'), ('Intended', 'Metering'), ('Intended', 'Suspect'), ('Intended', 'Ended'),
+        ('Released', 'Intended'), ('Released', 'Bound'), ('Released', 'Metering'), ('Released', 'Suspect'), ('Released', 'Ended'),
         ('Bound', 'Metering'), ('Bound', 'Suspect'), ('Bound', 'Ended'),
-        ('Metering', 'Suspect'), ('Metering', 'Ended'),
+        ('Metering', 'Bound'), ('Metering', 'Suspect'), ('Metering', 'Ended'),
         ('Suspect', 'Bound'), ('Suspect', 'Metering'), ('Suspect', 'Ended'))
 $$;
 
 -- I5: no client gets a reservation out of a final state.
 CREATE TRIGGER reservation_ends_once BEFORE UPDATE ON reservation FOR EACH ROW
-    WHEN (old.state <> new.state AND NOT reservation_may_become(old.state, new.state))
+    WHEN (old.state <> new.state AND NOT reservation_may_reach(old.state, new.state))
     EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER reservation_terms_never_change BEFORE UPDATE ON reservation FOR EACH ROW
@@ -87,7 +89,7 @@ CREATE TRIGGER reservation_is_never_deleted BEFORE DELETE ON reservation
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER allocation_moves_by_the_rules BEFORE UPDATE ON allocation FOR EACH ROW
-    WHEN (old.state <> new.state AND NOT allocation_may_become(old.state, new.state))
+    WHEN (old.state <> new.state AND NOT allocation_may_reach(old.state, new.state))
     EXECUTE FUNCTION refuse_change();
 
 -- An allocation keeps its payer, and once it has started also its price and its start, which charges count from (I4, L22).
@@ -102,5 +104,5 @@ CREATE TRIGGER allocation_is_never_deleted BEFORE DELETE ON allocation
 -- +goose Down
 DROP TABLE allocation;
 DROP TABLE reservation;
-DROP FUNCTION allocation_may_become(text, text);
-DROP FUNCTION reservation_may_become(text, text);
+DROP FUNCTION allocation_may_reach(text, text);
+DROP FUNCTION reservation_may_reach(text, text);
