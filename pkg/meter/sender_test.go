@@ -31,6 +31,7 @@ type testIntake struct {
 	register int // status to answer a registration with, 0 for success
 	report   func(intakeapi.IntervalsRequest) (int, []intakeapi.Result)
 	holders  []string
+	after    string // Retry-After
 }
 
 func newTestIntake(t *testing.T) *testIntake {
@@ -69,7 +70,7 @@ func (i *testIntake) ServeHTTP(response http.ResponseWriter, request *http.Reque
 		answer = intakeapi.IntervalsResponse{Results: results}
 	}
 	if status != http.StatusOK {
-		response.Header().Set("Retry-After", "120")
+		response.Header().Set("Retry-After", i.after)
 		answer = intakeapi.ErrorResponse{Message: "not today"}
 	}
 	response.WriteHeader(status)
@@ -212,7 +213,7 @@ func TestSenderHandlesRefusals(t *testing.T) {
 func TestSenderBacksOff(t *testing.T) {
 	s := newSending(t)
 	fill(t, s.spool, 1, "a")
-	s.intake.register = http.StatusServiceUnavailable
+	s.intake.register, s.intake.after = http.StatusServiceUnavailable, "120"
 	for _, want := range []time.Duration{120 * time.Second, 120 * time.Second} { // the server asked for 120 s
 		if delay, err := s.step(context.Background()); err == nil || delay != want {
 			t.Errorf("delay %v, error %v", delay, err)
