@@ -113,6 +113,10 @@ func checkAccount(facts Facts, objects ...labelled) *Decision {
 		return refuse(deny(AccountMissing, "namespace %s is paid for by account %q (its label %s), but there is no such CreditAccount; ask the cluster's operator to create it or to correct the label",
 			facts.Namespace, facts.AccountName, v1alpha1.AccountLabel))
 	}
+	if facts.Account.DeletionTimestamp != nil {
+		return refuse(deny(AccountMissing, "account %s, which pays for namespace %s, is being deleted; ask the cluster's operator for another account",
+			facts.AccountName, facts.Namespace))
+	}
 	if !facts.accountPays() {
 		return refuse(deny(AccountDisagree, "account %s does not pay for namespace %s: its spec.namespaces does not list it; ask the account's owner to add it",
 			facts.AccountName, facts.Namespace))

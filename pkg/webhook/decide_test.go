@@ -188,6 +188,7 @@ func TestDecideJob(t *testing.T) {
 			want: "ResourceClaims", says: "not metered"},
 		"half a GPU":             {change: func(j *batchv1.Job) { j.Spec.Template.Spec = gpuSpec("500m") }, want: "BadQuantity", says: "whole number"},
 		"no such account":        {facts: func(f *Facts) { f.Account = nil }, want: AccountMissing, says: "no such CreditAccount"},
+		"account being deleted":  {facts: func(f *Facts) { f.Account.DeletionTimestamp = ptr.To(metav1.Now()) }, want: AccountMissing, says: "being deleted"},
 		"account pays elsewhere": {facts: func(f *Facts) { f.Account.Spec.Namespaces = []string{"web"} }, want: AccountDisagree, says: "spec.namespaces"},
 		"another account's label": {change: func(j *batchv1.Job) { j.Labels = map[string]string{v1alpha1.AccountLabel: "team-b"} },
 			want: OtherAccount, says: "leave the label out"},

@@ -22,7 +22,7 @@ const (
 
 	// Denied:
 
-	AccountMissing  Code = "AccountMissing"  // there is no such CreditAccount
+	AccountMissing  Code = "AccountMissing"  // there is no such CreditAccount, or it is being deleted
 	AccountDisagree Code = "AccountDisagree" // the account does not list the namespace
 	OtherAccount    Code = "OtherAccount"    // the workload claims another account
 	OtherScheduler  Code = "OtherScheduler"  // it would be placed without an allocation

@@ -77,11 +77,12 @@ func failed(err error) outcome {
 	switch {
 	case errors.As(err, &ofLedger):
 		return status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, LedgerAway,
-			"Ledger: the credit ledger did not answer, so no credits could be set aside or looked up; nothing is wrong with the request or the account: try again, "+
-				"and tell the cluster's operator if it lasts ("+err.Error()+")")
+			// The cause names the database's host; it is in our log.
+			"Ledger: the credit ledger did not answer, so no credits could be set aside or looked up; nothing is wrong with the request or the account: "+
+				"try again, and tell the cluster's operator if it lasts")
 	case errors.As(err, &ofCluster):
 		return status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, ClusterAway,
-			"gpubank could not read the API server, so the request was not decided; try again ("+err.Error()+")")
+			"Cluster: gpubank's webhook could not read the API server, so the request was not decided; try again, and tell the cluster's operator if it lasts")
 	}
 	return status(http.StatusBadRequest, metav1.StatusReasonBadRequest, BadRequest, err.Error())
 }

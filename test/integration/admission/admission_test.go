@@ -44,6 +44,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("job update", func(t *testing.T) { testJobUpdate(t, s) })
 	t.Run("account deletion", func(t *testing.T) { testAccountDeletion(t, s) })
 	t.Run("classes", func(t *testing.T) { testClassNames(t, s) })
+	t.Run("metrics", func(t *testing.T) { testMetrics(t, s) })
 	t.Run("certificate", func(t *testing.T) { testCertificate(t, s) })
 	t.Run("ledger away", func(t *testing.T) { testLedgerAway(t, s) })
 }
@@ -317,6 +318,22 @@ func testClassNames(t *testing.T, s *suite) {
 		}, client.DryRunAll)
 		if (err == nil) != valid {
 			t.Errorf("GPUClass of %s: %v", name, err)
+		}
+	}
+}
+
+func testMetrics(t *testing.T, s *suite) {
+	body, err := get(t.Context(), fmt.Sprintf("http://127.0.0.1:%d/metrics", s.metrics))
+	must(t, err)
+	for _, line := range []string{
+		`gpubank_webhook_decisions_total{code="Held",decision="allowed",webhook="validate-workload"}`,
+		`gpubank_webhook_decisions_total{code="Covered",decision="allowed",webhook="validate-workload"}`,
+		`gpubank_webhook_decisions_total{code="InsufficientCredits",decision="denied",webhook="validate-workload"}`,
+		`gpubank_webhook_decisions_total{code="AccountUsed",decision="denied",webhook="validate-account"}`,
+		`gpubank_webhook_duration_seconds_count{webhook="mutate-workload"}`,
+	} {
+		if !strings.Contains(body, line) {
+			t.Errorf("/metrics lacks %s", line)
 		}
 	}
 }

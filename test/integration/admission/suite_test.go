@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -42,6 +43,7 @@ type suite struct {
 	postgres *cluster.Postgres
 	ledger   *postgres.Store
 	port     int // of the webhook that the API server calls
+	metrics  int // of the webhook that was started last
 	binary   string
 	urlFile  string
 }
@@ -142,14 +144,17 @@ func (s *suite) startWebhook(t *testing.T, name string, port int) *cluster.Proce
 	must(t, err)
 	probes, err := cluster.FreePort()
 	must(t, err)
+	s.metrics, err = cluster.FreePort()
+	must(t, err)
 	process := cluster.NewProcess(cluster.Command{
 		Name: name, Path: s.binary, LogFile: filepath.Join(t.TempDir(), name+".log"),
 		Args: []string{
 			"--kubeconfig=" + kubeconfig, "--database-url-file=" + s.urlFile, fmt.Sprintf("--webhook-port=%d", port),
-			fmt.Sprintf("--health-probe-address=127.0.0.1:%d", probes), "--metrics-address=0",
+			fmt.Sprintf("--health-probe-address=127.0.0.1:%d", probes), fmt.Sprintf("--metrics-address=127.0.0.1:%d", s.metrics),
 		},
 		Ready: func(ctx context.Context) error {
-			return getOK(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz?verbose", probes))
+			_, err := get(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz?verbose", probes))
+			return err
 		},
 	})
 	t.Cleanup(func() {
@@ -162,20 +167,21 @@ func (s *suite) startWebhook(t *testing.T, name string, port int) *cluster.Proce
 	return process
 }
 
-func getOK(ctx context.Context, url string) error {
+func get(ctx context.Context, url string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return err
+		return "", err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, response.Status)
+		return "", fmt.Errorf("%s answers %s: %s", url, response.Status, body)
 	}
-	return nil
+	return string(body), err
 }
 
 // enrol makes a namespace and the account that pays for it, with so many credits in the ledger. An account of 0 credits has no
@@ -243,7 +249,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// labelled patches one label of an object.
+// label sets one label of an object, or removes it when value is nil.
 func (s *suite) label(ctx context.Context, as client.Client, object client.Object, key string, value any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
 	if err != nil {
