@@ -1,12 +1,9 @@
 package webhook
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -16,146 +13,6 @@ import (
 	"github.com/gpubank/gpubank/api/v1alpha1"
 	"github.com/gpubank/gpubank/pkg/ledger"
 )
-
-// enrolled are the facts of a namespace that team-a pays for, on a cluster with one class.
-func enrolled() Facts {
-	return Facts{
-		Namespace: "ml", Enrolled: true, AccountName: "team-a", User: "alice",
-		Account: &v1alpha1.CreditAccount{
-			ObjectMeta: metav1.ObjectMeta{Name: "team-a"},
-			Spec:       v1alpha1.CreditAccountSpec{Namespaces: []string{"ml"}},
-		},
-		Classes: []v1alpha1.GPUClass{{
-			ObjectMeta: metav1.ObjectMeta{Name: "h100"}, Spec: v1alpha1.GPUClassSpec{ResourceNames: []string{"nvidia.com/gpu"}},
-		}},
-	}
-}
-
-func gpuSpec(gpus string) corev1.PodSpec {
-	return corev1.PodSpec{
-		RestartPolicy: corev1.RestartPolicyNever,
-		Containers: []corev1.Container{{Name: "main", Image: "none.invalid/main", Resources: corev1.ResourceRequirements{
-			Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse(gpus)},
-		}}},
-	}
-}
-
-// gpuJob is the worked example: one pod of four GPUs for at most 600 s. It is not mutated yet.
-func gpuJob(change ...func(*batchv1.Job)) *batchv1.Job {
-	job := &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{Name: "train", Namespace: "ml", UID: "job-uid"},
-		Spec:       batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: gpuSpec("4")}},
-	}
-	job.Spec.Template.Spec.ActiveDeadlineSeconds = ptr.To(int64(600))
-	for _, c := range change {
-		c(job)
-	}
-	return job
-}
-
-func gpuPod(change ...func(*corev1.Pod)) *corev1.Pod {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "shell", Namespace: "ml", UID: "pod-uid"}, Spec: gpuSpec("2")}
-	pod.Spec.ActiveDeadlineSeconds = ptr.To(int64(60))
-	for _, c := range change {
-		c(pod)
-	}
-	return pod
-}
-
-// ofJob makes a pod look as the job controller makes it.
-func ofJob(pod *corev1.Pod) {
-	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "train", UID: "job-uid", Controller: ptr.To(true)}}
-}
-
-// patched returns the object with the patch applied to its JSON, as the API server does.
-func patched[T any](t *testing.T, object *T, mutation Mutation) *T {
-	t.Helper()
-	raw, err := json.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
-	operations, err := json.Marshal(mutation.Patch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	patch, err := jsonpatch.DecodePatch(operations)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if raw, err = patch.Apply(raw); err != nil {
-		t.Fatalf("apply %s: %v", operations, err)
-	}
-	result := new(T)
-	if err := json.Unmarshal(raw, result); err != nil {
-		t.Fatal(err)
-	}
-	return result
-}
-
-func heldFor(job *batchv1.Job, maxGPUs, gpuSeconds int64) *ledger.Reservation {
-	return &ledger.Reservation{
-		UID: string(job.UID), Account: "team-a", Workload: ledger.WorkloadRef{Kind: "Job", Namespace: "ml", Name: job.Name},
-		Class: "h100", MaxGPUs: maxGPUs, GPUSeconds: gpuSeconds, State: ledger.Held,
-	}
-}
-
-func TestMutation(t *testing.T) {
-	facts := enrolled()
-	facts.Account.Spec.Policy.DefaultMaxRuntime = &metav1.Duration{Duration: time.Hour}
-
-	job := patched(t, gpuJob(), MutateJob(facts, gpuJob()))
-	template := job.Spec.Template
-	if job.Labels[v1alpha1.AccountLabel] != "team-a" || template.Labels[v1alpha1.AccountLabel] != "team-a" ||
-		template.Spec.SchedulerName != v1alpha1.SchedulerName || *template.Spec.ActiveDeadlineSeconds != 600 {
-		t.Errorf("the mutated Job is %+v", job)
-	}
-	pod := patched(t, gpuPod(), MutatePod(facts, gpuPod()))
-	if pod.Labels[v1alpha1.AccountLabel] != "team-a" || pod.Spec.SchedulerName != v1alpha1.SchedulerName ||
-		len(pod.Finalizers) != 1 || pod.Finalizers[0] != v1alpha1.MeteringFinalizer {
-		t.Errorf("the mutated pod is %+v", pod)
-	}
-	// What is there stays.
-	busy := func(p *corev1.Pod) {
-		p.Labels, p.Finalizers = map[string]string{"app": "x"}, []string{"batch.kubernetes.io/job-tracking"}
-		p.Spec.SchedulerName, p.Spec.ActiveDeadlineSeconds = corev1.DefaultSchedulerName, nil
-		p.Annotations = map[string]string{v1alpha1.MaxRuntimeAnnotation: "2m"}
-	}
-	pod = patched(t, gpuPod(busy), MutatePod(facts, gpuPod(busy)))
-	if pod.Labels["app"] != "x" || pod.Labels[v1alpha1.AccountLabel] != "team-a" || len(pod.Finalizers) != 2 ||
-		pod.Spec.SchedulerName != v1alpha1.SchedulerName || *pod.Spec.ActiveDeadlineSeconds != 120 {
-		t.Errorf("the mutated pod is %+v", pod)
-	}
-	if again := MutatePod(facts, pod); len(again.Patch) != 0 {
-		t.Errorf("a mutated pod is mutated again: %v", again.Patch)
-	}
-	unbounded := gpuJob(func(j *batchv1.Job) { j.Spec.Template.Spec.ActiveDeadlineSeconds = nil })
-	mutation := MutateJob(facts, unbounded)
-	if bound := patched(t, unbounded, mutation).Spec.Template.Spec.ActiveDeadlineSeconds; bound == nil || *bound != 3600 {
-		t.Errorf("the account's default is not enforced: %v", bound)
-	}
-	if len(mutation.Warnings) != 1 || !strings.Contains(mutation.Warnings[0], "3600s") {
-		t.Errorf("nobody is told of the default: %v", mutation.Warnings)
-	}
-
-	for name, untouched := range map[string]Mutation{
-		"not enrolled":  MutateJob(Facts{Namespace: "ml"}, gpuJob()),
-		"no GPUs":       MutatePod(facts, &corev1.Pod{Spec: gpuSpec("0")}),
-		"to be refused": MutatePod(facts, gpuPod(func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, gpuSpec("-1").Containers...) })),
-	} {
-		if len(untouched.Patch) != 0 {
-			t.Errorf("%s: mutated: %v", name, untouched.Patch)
-		}
-	}
-	// Somebody's choice is not overwritten; it is for validation to refuse.
-	chosen := func(p *corev1.Pod) {
-		p.Spec.SchedulerName = "volcano"
-		p.Labels = map[string]string{v1alpha1.AccountLabel: "team-b"}
-	}
-	pod = patched(t, gpuPod(chosen), MutatePod(facts, gpuPod(chosen)))
-	if pod.Spec.SchedulerName != "volcano" || pod.Labels[v1alpha1.AccountLabel] != "team-b" {
-		t.Errorf("a choice was overwritten: %+v", pod)
-	}
-}
 
 func TestDecideJob(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -375,44 +232,6 @@ func TestDecideAccountDeletion(t *testing.T) {
 		got := DecideAccountDeletion("lab", c.row, !c.unknown, c.children)
 		if got.Code != c.want || !strings.Contains(got.Message, c.says) {
 			t.Errorf("%s: %+v; want %s saying %q", name, got, c.want, c.says)
-		}
-	}
-}
-
-func TestRefusalsSayWhatWouldHelp(t *testing.T) {
-	insufficient := func(needed, available ledger.Microcredits) *ledger.Refusal {
-		return &ledger.Refusal{Code: ledger.InsufficientCredits, Account: "team-a", Needed: needed, Available: available}
-	}
-	held := func(change func(*batchv1.Job)) *Hold {
-		job := gpuJob(change)
-		return DecideJob(enrolled(), patched(t, job, MutateJob(enrolled(), job))).Hold
-	}
-	as := func(*batchv1.Job) {}
-	for name, c := range map[string]struct {
-		refusal *ledger.Refusal
-		hold    *Hold
-		says    []string
-	}{
-		"shorter pods": {insufficient(2400*ledger.Credit, 343*ledger.Credit), held(as),
-			[]string{"needs up to 2,400 credits (4 GPUs × 600s of class h100)", "account team-a has 343 available", "at most 85s per pod", "grant"}},
-		"another price": {insufficient(7200*ledger.Credit, 343*ledger.Credit), held(as), []string{"at most 28s per pod"}},
-		"several pods": {insufficient(9600*ledger.Credit, 340*ledger.Credit), held(func(j *batchv1.Job) { j.Spec.Completions = ptr.To(int32(4)) }),
-			[]string{"9600 GPU-seconds", "at most 21s per pod"}},
-		"a shorter Job": {insufficient(400*ledger.Credit, 343*ledger.Credit), held(func(j *batchv1.Job) { j.Spec.ActiveDeadlineSeconds = ptr.To(int64(100)) }),
-			[]string{"activeDeadlineSeconds of at most 85 on the Job"}},
-		"not for a second": {insufficient(2400*ledger.Credit, 3*ledger.Credit), held(as), []string{"fewer GPUs or pods", "grant"}},
-		"overdrawn":        {insufficient(2400*ledger.Credit, -3*ledger.Credit), held(as), []string{"has 0 available", "wait until running work has ended"}},
-		"a parent's limit": {&ledger.Refusal{Code: ledger.InsufficientCredits, Account: "lab", Needed: 2400 * ledger.Credit, Available: 400 * ledger.Credit}, held(as),
-			[]string{"account lab has 400 available", "above account team-a", "at most 100s per pod"}},
-		"not yet in the ledger": {&ledger.Refusal{Code: ledger.UnknownAccount}, held(as), []string{"try again"}},
-		"class without a price": {&ledger.Refusal{Code: ledger.UnknownClass}, held(as), []string{"class h100", "try again"}},
-		"too large":             {&ledger.Refusal{Code: ledger.OutOfRange, Message: "at most 100000 GPUs"}, held(as), []string{"at most 100000 GPUs", "OutOfRange"}},
-	} {
-		got := explainRefusal(c.refusal, c.hold)
-		for _, part := range c.says {
-			if !strings.Contains(got, part) {
-				t.Errorf("%s: %q does not say %q", name, got, part)
-			}
 		}
 	}
 }
