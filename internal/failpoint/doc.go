@@ -4,9 +4,9 @@
 // environment variable GPUBANK_FAILPOINTS names, on every hit, so that a test arms and disarms points while the
 // process runs; without the variable, or without the file, nothing happens. Each line of the file is one point:
 //
-//	scheduler.after-allocate=kill     SIGKILL to this process at the first hit
+//	scheduler.after-allocate=kill     SIGKILL to this process at the next hit
 //	controller.before-settle=kill@3   at the third hit since the process started
-//	meter.before-ack=pause            the caller waits until the line is gone
+//	meter.before-ack=pause            the caller waits until the line is gone; <file>.meter.before-ack says that it does
 //
 // A killed process would be killed again after its restart: take the line out of the file first. Lines that start
 // with # and empty lines are skipped; anything else is a mistake in the test, and panics with the line.

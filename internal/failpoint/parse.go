@@ -14,14 +14,15 @@ const (
 	pause
 )
 
-// point is one armed line. hit is the hit that a kill waits for, 1 or more; a pause ignores it.
+// point is one armed line. hit is the hit since the process started that a kill waits for, 0 for the next one; a pause
+// ignores it.
 type point struct {
 	action action
 	hit    int
 }
 
 func (p point) at(hit int) action {
-	if p.action == kill && hit != p.hit {
+	if p.action == kill && p.hit != 0 && hit != p.hit {
 		return none
 	}
 	return p.action
@@ -36,7 +37,7 @@ func parse(text string) (map[string]point, error) {
 		}
 		name, what, found := strings.Cut(line, "=")
 		verb, count, counted := strings.Cut(what, "@")
-		p := point{hit: 1}
+		p := point{}
 		switch verb {
 		case "kill":
 			p.action = kill

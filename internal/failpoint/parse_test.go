@@ -9,9 +9,9 @@ import (
 func TestParse(t *testing.T) {
 	text := "# armed by the test\n\nscheduler.after-allocate=kill\ncontroller.before-settle=kill@3\n meter.before-ack=pause \n"
 	want := map[string]point{
-		"scheduler.after-allocate": {action: kill, hit: 1},
+		"scheduler.after-allocate": {action: kill},
 		"controller.before-settle": {action: kill, hit: 3},
-		"meter.before-ack":         {action: pause, hit: 1},
+		"meter.before-ack":         {action: pause},
 	}
 	got, err := parse(text)
 	if err != nil {
@@ -28,6 +28,11 @@ func TestParse(t *testing.T) {
 }
 
 func TestKillWaitsForItsHit(t *testing.T) {
+	for hit := 1; hit < 4; hit++ {
+		if got := (point{action: kill}).at(hit); got != kill {
+			t.Errorf("a kill at the next hit does not happen at hit %d", hit)
+		}
+	}
 	third := point{action: kill, hit: 3}
 	for hit, want := range map[int]action{1: none, 2: none, 3: kill, 4: none} {
 		if got := third.at(hit); got != want {
