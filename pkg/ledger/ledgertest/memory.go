@@ -69,7 +69,9 @@ func (m *Memory) SetEpoch(t *testing.T, kind, name string, epoch int64) {
 }
 
 // Account implements Ledger.
-func (m *Memory) Account(_ *testing.T, name string) *ledger.Account { return m.State.Accounts.Get(name) }
+func (m *Memory) Account(_ *testing.T, name string) *ledger.Account {
+	return m.State.Accounts.Get(name)
+}
 
 // Reservation implements Ledger.
 func (m *Memory) Reservation(_ *testing.T, uid string) *ledger.Reservation {

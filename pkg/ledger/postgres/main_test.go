@@ -2,9 +2,11 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/gpubank/gpubank/pkg/ledger"
@@ -119,3 +121,24 @@ func (f *fixture) teamWith(account string, credits int64) {
 	f.do(ledgertest.Account(account, "", 0), ledgertest.Rate(), ledgertest.Grant(account, account, credits))
 }
 
+// holdLock keeps a transaction open that has executed a statement, as another client of the database, until release.
+func holdLock(t testing.TB, f *fixture, statement string) (release func()) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), f.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		if err := errors.Join(tx.Rollback(t.Context()), conn.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}
+}
