@@ -46,6 +46,8 @@ type Agent struct {
 	started time.Time
 	unknown map[string]*unknownHolding
 	devices deviceReader
+	problem string // what the last look failed with
+	full    bool   // whether it found the spool full
 
 	mu       sync.Mutex
 	lastLook time.Time // the last that the kubelet answered
@@ -69,8 +71,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		ticker := a.Clock.NewTicker(a.LookEvery)
 		defer ticker.Stop()
 		for {
-			if err := a.look(ctx); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "The look at the node failed; the next one makes up for it")
+			if err := a.look(ctx); ctx.Err() == nil {
+				a.say(ctx, err)
 			}
 			select {
 			case <-ctx.Done():
@@ -81,6 +83,22 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	})
 	return group.Wait()
+}
+
+// say logs a problem when it begins, changes or ends, not with every look.
+func (a *Agent) say(ctx context.Context, err error) {
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	switch {
+	case problem == a.problem:
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "Looks at the node fail; the first that succeeds makes up for them")
+	default:
+		klog.FromContext(ctx).Info("Looks at the node succeed again")
+	}
+	a.problem = problem
 }
 
 // look gathers, decides and applies once.
@@ -131,8 +149,11 @@ func (a *Agent) account(ctx context.Context, decision Decision, observed Observa
 	full := 0.0
 	if decision.SpoolFull {
 		full = 1
+	}
+	if decision.SpoolFull && !a.full {
 		logger.Error(nil, "The spool is at its limit; time is cut once the intake has acknowledged some of it", "waiting", a.Spool.Depth(), "limit", a.Settings.SpoolLimit)
 	}
+	a.full = decision.SpoolFull
 	a.Metrics.full.Set(full)
 	if observed.Listing == nil {
 		return

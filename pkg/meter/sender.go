@@ -16,10 +16,12 @@ import (
 )
 
 const (
-	// firstBackoff doubles up to lastBackoff. The first is about one group commit of the controller; the last keeps a
-	// node's spool from waiting long after an outage, and 1,000 nodes below 20 requests a second during one.
+	// firstBackoff doubles up to lastBackoff. The first lets a restarting controller come back; the last keeps a node's
+	// spool from waiting long after an outage, and 1,000 nodes below 140 requests a second during one.
 	firstBackoff = time.Second
-	lastBackoff  = time.Minute
+	lastBackoff  = 15 * time.Second
+	// longestRetryAfter bounds what a server may ask for.
+	longestRetryAfter = 10 * time.Minute
 )
 
 // Intake is the controller's side; intakeapi.Client is one. Report answers every interval of the request, in order.
@@ -191,7 +193,7 @@ func (s *Sender) failed(err error) time.Duration {
 	var status *intakeapi.StatusError
 	if errors.As(err, &status) {
 		reason = strconv.Itoa(status.Status)
-		delay = max(delay, min(status.RetryAfter, 10*lastBackoff))
+		delay = max(delay, min(status.RetryAfter, longestRetryAfter))
 	}
 	s.metrics.failed(reason)
 	return delay
@@ -201,7 +203,7 @@ func (s *Sender) failed(err error) time.Duration {
 // thousand nodes do not come back at once.
 func (s *Sender) backoff(failures int) time.Duration {
 	delay := lastBackoff
-	if failures < 6 { // 2^6 s is above lastBackoff
+	if failures < 4 { // 2^4 s is above lastBackoff
 		delay = min(delay, firstBackoff<<failures)
 	}
 	return delay - time.Duration(s.chance()*float64(delay)/2)

@@ -203,7 +203,7 @@ func TestSenderHandlesRefusals(t *testing.T) {
 		}
 	}
 	s.intake.report = charge
-	s.clock.Step(8 * time.Second)
+	s.clock.Step(lastBackoff)
 	s.mustStep(t)
 	if s.spool.Depth() != 0 {
 		t.Errorf("%d intervals left", s.spool.Depth())

@@ -23,6 +23,7 @@ type ending struct {
 	at       time.Time
 	exitCode int32
 	reason   string // of the pod, beyond its containers; such as DeadlineExceeded
+	killed   bool   // by its deletion, hence by a kubelet that had to notice that first
 }
 
 // next decides what to do with a pod at now. Every time is a whole second, as in pod status.
@@ -43,6 +44,9 @@ func next(pod *v1.Pod, now time.Time) (step, time.Time, ending) {
 	runs := started.Add(seconds(pod, PullSecondsAnnotation, 0))
 	end, ends := endOf(pod, started, runs)
 	if ends && !end.at.After(now) {
+		if end.killed {
+			end.at = now
+		}
 		return finish, time.Time{}, end
 	}
 	if pod.Status.Phase != v1.PodRunning && !runs.After(now) {
@@ -76,7 +80,7 @@ func endOf(pod *v1.Pod, started, runs time.Time) (ending, bool) {
 		}
 		asked := pod.DeletionTimestamp.Add(-grace)
 		// 143: ended by SIGTERM; 137: still there after the grace period, killed.
-		stop := ending{at: asked.Add(min(seconds(pod, TermSecondsAnnotation, 0), grace)), exitCode: 143}
+		stop := ending{at: asked.Add(min(seconds(pod, TermSecondsAnnotation, 0), grace)), exitCode: 143, killed: true}
 		if seconds(pod, TermSecondsAnnotation, 0) > grace {
 			stop.exitCode = 137
 		}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"time"
 
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
@@ -38,7 +39,8 @@ func (n *node) servePodResources(ctx context.Context) (stop func(), err error) {
 	return server.Stop, nil
 }
 
-// GetActivePods are the pods that the node has admitted and that have not ended.
+// GetActivePods are the pods that the node has admitted and whose containers have not ended, whether or not the API
+// server could be told of that.
 func (n *node) GetActivePods() []*v1.Pod {
 	holders := map[types.UID]bool{}
 	for _, uid := range n.devices.holders() {
@@ -46,7 +48,8 @@ func (n *node) GetActivePods() []*v1.Pod {
 	}
 	var active []*v1.Pod
 	for _, pod := range n.pods() {
-		if holders[pod.UID] && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
+		what, _, _ := next(pod, time.Now())
+		if holders[pod.UID] && what != finish && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
 			active = append(active, pod)
 		}
 	}
