@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,10 +57,10 @@ func writeStatement(command *cobra.Command, store StatementReader, account strin
 	if err != nil {
 		return fmt.Errorf("read the statement of account %s: %w", account, err)
 	}
-	if writer, ok := any(statement).(interface{ WriteText(io.Writer) error }); ok && format == text {
-		return writer.WriteText(command.OutOrStdout())
+	if format == jsonFormat {
+		return writeJSON(command.OutOrStdout(), statement)
 	}
-	return writeJSON(command.OutOrStdout(), statement)
+	return statement.WriteText(command.OutOrStdout())
 }
 
 // readTimeout bounds the wait for the database, which may be away.
