@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
@@ -279,6 +280,10 @@ func scrape(t *testing.T, address string) map[string]float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return sums(families)
+}
+
+func sums(families map[string]*dto.MetricFamily) map[string]float64 {
 	sums := map[string]float64{}
 	for name, family := range families {
 		for _, metric := range family.GetMetric() {
