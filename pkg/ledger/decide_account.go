@@ -15,7 +15,7 @@ func (d *decider) setAccount(c SetAccount) Verdict {
 	row := d.Accounts.Get(c.Account)
 	if row == nil {
 		d.Accounts.insert(c.Account, Account{Name: c.Account, Parent: c.Parent, Policy: c.Policy, Revision: d.Revision})
-		d.noteUse(c.Parent, func(use *AccountUse) { use.Children = true })
+		d.noteUse(c.Parent, func(use *AccountUse) { use.Children++ })
 		return Verdict{Account: copyOf(d.Accounts.Get(c.Account))}
 	}
 	if row.Parent != c.Parent {
@@ -45,9 +45,8 @@ func (d *decider) reparent(account Account, parent string) *Refusal {
 		panic("ledger: taking account " + account.Name + " out of " + account.Parent + ": " + refusal.Message)
 	}
 	d.changeAccount(account.Name).Parent = parent
-	// The old parent may have other children; whether it has is not known here, so a removal in the same batch is
-	// refused and succeeds when repeated.
-	d.noteUse(parent, func(use *AccountUse) { use.Children = true })
+	d.noteUse(account.Parent, func(use *AccountUse) { use.Children-- })
+	d.noteUse(parent, func(use *AccountUse) { use.Children++ })
 	return nil
 }
 
@@ -61,7 +60,7 @@ func (d *decider) removeAccount(c RemoveAccount) Verdict {
 		inUse bool
 		what  string
 	}{
-		{use.Children, "child accounts; move or remove them first"},
+		{use.Children > 0, "child accounts; move or remove them first"},
 		{use.Reservations, "reservations; its history has to stay readable"},
 		{use.Entries, "entries; its history has to stay readable"},
 	} {
@@ -69,10 +68,12 @@ func (d *decider) removeAccount(c RemoveAccount) Verdict {
 			return Verdict{Refusal: refuse(AccountInUse, "account %s has %s", c.Account, reason.what), Account: copyOf(row)}
 		}
 	}
+	d.noteUse(row.Parent, func(use *AccountUse) { use.Children-- })
 	d.Accounts.remove(c.Account)
 	return Verdict{}
 }
 
+// noteUse keeps the uses of accounts that a later command of the batch may remove.
 func (d *decider) noteUse(account string, note func(*AccountUse)) {
 	if account == "" {
 		return

@@ -49,7 +49,8 @@ type State struct {
 
 // AccountUse says what an account has that forbids removing it.
 type AccountUse struct {
-	Entries, Reservations, Children bool
+	Entries, Reservations bool
+	Children              int64
 }
 
 // Remembered is a command that was decided: its key, the hash of its content and the verdict (I6).
@@ -119,6 +120,12 @@ func (s *State) LoadRemembered(r Remembered) {
 		s.remembered = make(map[string]Remembered)
 	}
 	s.remembered[r.Key] = r
+}
+
+// Remembers reports whether a command under this key was decided.
+func (s *State) Remembers(key string) bool {
+	_, known := s.remembered[key]
+	return known
 }
 
 // Intervals returns the loaded and new intervals of a pod in the order of time.

@@ -39,7 +39,7 @@ func (m *Memory) uses() map[string]ledger.AccountUse {
 		uses[account] = use
 	}
 	m.State.Accounts.All(func(_ string, a *ledger.Account) {
-		change(a.Parent, func(use *ledger.AccountUse) { use.Children = true })
+		change(a.Parent, func(use *ledger.AccountUse) { use.Children++ })
 	})
 	m.State.Reservations.All(func(_ string, r *ledger.Reservation) {
 		change(r.Account, func(use *ledger.AccountUse) { use.Reservations = true })
@@ -90,3 +90,6 @@ func (m *Memory) Intervals(_ *testing.T, podUID string) []ledger.Interval {
 
 // Discrepancies implements Ledger.
 func (m *Memory) Discrepancies(*testing.T) []ledger.Discrepancy { return m.Found }
+
+// Knows reports whether a command under this key was remembered.
+func (m *Memory) Knows(key string) bool { return m.State.Remembers(key) }

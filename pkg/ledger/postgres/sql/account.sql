@@ -70,7 +70,7 @@ SELECT n.name,
        EXISTS (SELECT FROM entry e WHERE e.debit = n.name)
            OR EXISTS (SELECT FROM entry e WHERE e.credit = n.name AND e.credit <> 'system:revenue'),
        EXISTS (SELECT FROM reservation r WHERE r.account = n.name),
-       EXISTS (SELECT FROM account c WHERE c.parent = n.name)
+       (SELECT count(*) FROM account c WHERE c.parent = n.name)
 FROM unnest($1::text[]) AS n (name);
 
 -- name: AccountGet

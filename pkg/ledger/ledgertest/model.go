@@ -1,0 +1,195 @@
+package ledgertest
+
+import (
+	"fmt"
+	"math/big"
+	"time"
+
+	"github.com/gpubank/gpubank/pkg/ledger"
+)
+
+// Audit checks a ledger in memory against what its entries, reservations and intervals add up to from the start. It is
+// slow and obvious on purpose: no running sums, no order of time, big integers.
+func (m *Memory) Audit() []ledger.Violation {
+	a := &auditor{Memory: m}
+	a.accounts()
+	a.reservations()
+	a.allocations()
+	a.entries()
+	return a.found
+}
+
+type auditor struct {
+	*Memory
+	found []ledger.Violation
+}
+
+func (a *auditor) violation(invariant, subject, format string, args ...any) {
+	a.found = append(a.found, ledger.Violation{Invariant: invariant, Subject: subject, Detail: fmt.Sprintf(format, args...)})
+}
+
+// accounts is I1 and I2.
+func (a *auditor) accounts() {
+	a.State.Accounts.All(func(name string, row *ledger.Account) {
+		want := a.own(name)
+		want.Name, want.Parent, want.Policy, want.Revision = row.Name, row.Parent, row.Policy, row.Revision
+		a.State.Accounts.All(func(below string, _ *ledger.Account) {
+			if a.isBelow(below, name) {
+				own := a.own(below)
+				own.Policy = a.State.Accounts.Get(below).Policy
+				want.SubtreeBalance += own.Balance
+				want.SubtreeReserved += own.Reserved
+				want.SubtreeOverspent += own.Overspent()
+			}
+		})
+		if *row != want {
+			a.violation("I2", name, "says %+v, adds up to %+v", *row, want)
+		}
+		if row.Reserved < 0 {
+			a.violation("I1", name, "reserves %d", row.Reserved)
+		}
+	})
+}
+
+// own adds an account's own figures up.
+func (m *Memory) own(name string) (sum ledger.Account) {
+	for _, e := range m.Entries {
+		if e.Credit == name {
+			sum.Balance += e.Amount
+		}
+		if e.Debit == name {
+			sum.Balance -= e.Amount
+			sum.Charged += e.Amount
+		}
+	}
+	m.State.Reservations.All(func(_ string, r *ledger.Reservation) {
+		if r.Account == name {
+			sum.Reserved += r.Remaining()
+		}
+	})
+	return sum
+}
+
+func (m *Memory) isBelow(name, ancestor string) bool {
+	for name != "" {
+		if name == ancestor {
+			return true
+		}
+		name = m.State.Accounts.Get(name).Parent
+	}
+	return false
+}
+
+// MayHold is I1 as a question, the obvious way: with amount more reserved on account, is the account itself within its
+// limit, and is every account above it (itself included), not counting what single accounts below have overspent?
+func (m *Memory) MayHold(account string, amount ledger.Microcredits) bool {
+	own := m.own(account)
+	own.Policy = m.State.Accounts.Get(account).Policy
+	if own.Balance-own.Reserved-amount < -own.Policy.OverdraftLimit {
+		return false
+	}
+	for name := account; name != ""; name = m.State.Accounts.Get(name).Parent {
+		available := -amount
+		m.State.Accounts.All(func(below string, row *ledger.Account) {
+			if m.isBelow(below, name) {
+				sum := m.own(below)
+				available += max(sum.Balance-sum.Reserved, -row.Policy.OverdraftLimit)
+			}
+		})
+		if available < -m.State.Accounts.Get(name).Policy.OverdraftLimit {
+			return false
+		}
+	}
+	return true
+}
+
+// reservations is I5.
+func (a *auditor) reservations() {
+	a.State.Reservations.All(func(uid string, r *ledger.Reservation) {
+		if r.Open() != r.ClosedAt.IsZero() {
+			a.violation("I5", uid, "is %s, closed at %s", r.State, r.ClosedAt)
+		}
+		var charged ledger.Microcredits
+		for _, e := range a.Entries {
+			if e.Reservation == uid {
+				charged += e.Amount
+			}
+		}
+		if charged != r.Charged {
+			a.violation("I2", uid, "says %d charged, entries add up to %d", r.Charged, charged)
+		}
+		if overrun := r.Overrun(); r.Open() && r.Remaining()+r.Charged-overrun != r.Amount { // L4
+			a.violation("I2", uid, "%d charged and %d remaining of %d", r.Charged, r.Remaining(), r.Amount)
+		}
+	})
+}
+
+// allocations is I3, I4 and I9.
+func (a *auditor) allocations() {
+	a.State.Allocations.All(func(pod string, row *ledger.Allocation) {
+		var charged, entries ledger.Microcredits
+		var covered time.Duration
+		intervals := a.State.Intervals(pod)
+		for i, one := range intervals {
+			if !one.Start.Before(one.End) {
+				a.violation("I3", pod, "interval [%s, %s)", one.Start, one.End)
+			}
+			for _, other := range intervals[:i] {
+				if one.Start.Before(other.End) && other.Start.Before(one.End) {
+					a.violation("I3", pod, "[%s, %s) overlaps [%s, %s)", one.Start, one.End, other.Start, other.End)
+				}
+			}
+			if want := slowCharge(*row, one); one.Charge != want {
+				a.violation("I4", pod, "[%s, %s) is charged %d, its price is %d", one.Start, one.End, one.Charge, want)
+			}
+			charged += one.Charge
+			covered += overlap(one, row.StartedAt, row.EndedAt)
+		}
+		for _, e := range a.Entries {
+			if e.Allocation == pod {
+				entries += e.Amount
+			}
+		}
+		if charged != row.Charged || entries != row.Charged {
+			a.violation("I4", pod, "says %d charged, intervals add up to %d and entries to %d", row.Charged, charged, entries)
+		}
+		if row.State == ledger.AllocationEnded && !row.StartedAt.IsZero() && covered != row.EndedAt.Sub(row.StartedAt) {
+			a.violation("I9", pod, "%s of %s are covered", covered, row.EndedAt.Sub(row.StartedAt))
+		}
+	})
+}
+
+func overlap(i ledger.Interval, start, end time.Time) time.Duration {
+	if i.Start.After(start) {
+		start = i.Start
+	}
+	if i.End.Before(end) {
+		end = i.End
+	}
+	return max(0, end.Sub(start))
+}
+
+// slowCharge is the formula of I4, word by word.
+func slowCharge(a ledger.Allocation, i ledger.Interval) ledger.Microcredits {
+	upTo := func(t time.Time) int64 {
+		price := big.NewInt(int64(a.Rate))
+		price.Mul(price, big.NewInt(a.GPUs))
+		price.Mul(price, big.NewInt(t.Sub(a.StartedAt).Microseconds()))
+		return price.Div(price, big.NewInt(1_000_000)).Int64()
+	}
+	return ledger.Microcredits(upTo(i.End) - upTo(i.Start))
+}
+
+// entries is I6 and I10.
+func (a *auditor) entries() {
+	keys := make(map[string]bool)
+	for _, e := range a.Entries {
+		if e.Amount <= 0 || e.Debit == e.Credit {
+			a.violation("I10", e.Key, "moves %d from %s to %s", e.Amount, e.Debit, e.Credit)
+		}
+		if keys[string(e.Kind)+e.Key] {
+			a.violation("I6", e.Key, "is there twice")
+		}
+		keys[string(e.Kind)+e.Key] = true
+	}
+}
