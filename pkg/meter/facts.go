@@ -47,10 +47,15 @@ type ListedPod struct {
 	DeviceIDs []string
 }
 
+// shares reports whether one of its devices is a replica of a time-sliced one.
+func (p ListedPod) shares() bool {
+	return slices.ContainsFunc(p.DeviceIDs, func(id string) bool { return id != deviceUUID(id) })
+}
+
 // Listing is the kubelet's answer to who holds what.
 type Listing struct {
 	Pods []ListedPod
-	// Replicas is how many time-slicing replicas each shared device offers, by UUID.
+	// Replicas is how many time-slicing replicas each shared device offers, by UUID; devices not in it are whole.
 	Replicas map[string]int
 }
 

@@ -55,15 +55,7 @@ func (k *Kubelet) List(ctx context.Context) (Listing, error) {
 	if err != nil {
 		return Listing{}, fmt.Errorf("list pod resources: %w", err)
 	}
-	// How many replicas a shared device has is known from all devices, not from those in use.
-	allocatable, err := k.client.GetAllocatableResources(ctx, &podresourcesv1.AllocatableResourcesRequest{})
-	if err != nil {
-		return Listing{}, fmt.Errorf("list allocatable resources: %w", err)
-	}
-	listing := Listing{Replicas: map[string]int{}}
-	for _, id := range k.devices(allocatable.GetDevices()) {
-		listing.Replicas[deviceUUID(id)]++
-	}
+	listing := Listing{}
 	for _, pod := range answer.GetPodResources() {
 		var containers []*podresourcesv1.ContainerDevices
 		for _, container := range pod.GetContainers() {
@@ -72,6 +64,18 @@ func (k *Kubelet) List(ctx context.Context) (Listing, error) {
 		if ids := k.devices(containers); len(ids) > 0 {
 			listing.Pods = append(listing.Pods, ListedPod{Name: PodName{pod.GetNamespace(), pod.GetName()}, DeviceIDs: ids})
 		}
+	}
+	if !slices.ContainsFunc(listing.Pods, ListedPod.shares) {
+		return listing, nil
+	}
+	// How many replicas a shared device has is known from all devices, not from those in use.
+	allocatable, err := k.client.GetAllocatableResources(ctx, &podresourcesv1.AllocatableResourcesRequest{})
+	if err != nil {
+		return Listing{}, fmt.Errorf("list allocatable resources: %w", err)
+	}
+	listing.Replicas = map[string]int{}
+	for _, id := range k.devices(allocatable.GetDevices()) {
+		listing.Replicas[deviceUUID(id)]++
 	}
 	return listing, nil
 }

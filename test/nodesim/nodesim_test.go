@@ -215,6 +215,36 @@ func TestDevicesAreExclusive(t *testing.T) {
 	await(t, client, create(t, client, gpuPod("exclusive", "next", "exclusive-0", 1, nil)), "running", inPhase(v1.PodRunning))
 }
 
+// G33: two pods on one time-sliced GPU hold half of it each.
+func TestSharedDevices(t *testing.T) {
+	t.Parallel()
+	cp := clustertest.ControlPlane(t)
+	client, folder := cp.Client(), shortDir(t)
+	namespace(t, cp, "shared")
+	start(t, cp, folder, nodesim.NodeSpec{Name: "shared-0", GPUs: 1, Replicas: 2})
+	for _, name := range []string{"one", "two"} {
+		await(t, client, create(t, client, gpuPod("shared", name, "shared-0", 1, nil)), "running", inPhase(v1.PodRunning))
+	}
+	kubelet, err := meter.NewKubelet(nodesim.SocketPath(folder, "shared-0"), []string{"nvidia.com/*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kubelet.Close()
+	listing, err := kubelet.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	uuid := nodesim.GPUUUID("shared-0", 0)
+	var ids []string
+	for _, pod := range listing.Pods {
+		ids = append(ids, pod.DeviceIDs...)
+	}
+	slices.Sort(ids)
+	if !slices.Equal(ids, []string{uuid + "::0", uuid + "::1"}) || listing.Replicas[uuid] != 2 {
+		t.Errorf("held %v of %v", ids, listing.Replicas)
+	}
+}
+
 func TestDeletedPodKeptByAFinalizerShowsItsFinish(t *testing.T) {
 	t.Parallel()
 	cp := clustertest.ControlPlane(t)
