@@ -19,34 +19,40 @@ var auditQueries = []string{
 // ledger gives none. It reads every entry.
 func (s *Store) Audit(ctx context.Context) ([]ledger.Violation, error) {
 	var found []ledger.Violation
-	err := s.snapshot(ctx, func(tx pgx.Tx) error {
-		stored, folded, err := projections(ctx, tx, "AccountAll")
-		if err != nil {
-			return err
-		}
-		for i := range stored {
-			if got, want := stored[i], folded[i]; figures(got) != figures(want) {
-				found = append(found, ledger.Violation{
-					Invariant: "I2", Subject: "account " + got.Name,
-					Detail: fmt.Sprintf("says %+v, entries and open reservations add up to %+v", figures(got), figures(want)),
-				})
-			}
-		}
-		for _, name := range auditQueries {
-			rows, err := tx.Query(ctx, query(name))
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			violations, err := pgx.CollectRows(rows, scanViolation)
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			found = append(found, violations...)
-		}
-		return nil
+	err := s.snapshot(ctx, func(tx pgx.Tx) (err error) {
+		found, err = audit(ctx, tx)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("audit the ledger: %w", meaning(err))
+	}
+	return found, nil
+}
+
+func audit(ctx context.Context, tx pgx.Tx) ([]ledger.Violation, error) {
+	stored, folded, err := projections(ctx, tx, "AccountAll")
+	if err != nil {
+		return nil, err
+	}
+	var found []ledger.Violation
+	for i := range stored {
+		if got, want := stored[i], folded[i]; figures(got) != figures(want) {
+			found = append(found, ledger.Violation{
+				Invariant: "I2", Subject: "account " + got.Name,
+				Detail: fmt.Sprintf("says %+v, entries and open reservations add up to %+v", figures(got), figures(want)),
+			})
+		}
+	}
+	for _, name := range auditQueries {
+		rows, err := tx.Query(ctx, query(name))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		violations, err := pgx.CollectRows(rows, scanViolation)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		found = append(found, violations...)
 	}
 	return found, nil
 }

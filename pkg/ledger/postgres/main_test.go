@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -141,4 +143,26 @@ func holdLock(t testing.TB, f *fixture, statement string) (release func()) {
 			t.Error(err)
 		}
 	}
+}
+
+// execute runs a statement past the store, as another client of the database.
+func execute(t testing.TB, f *fixture, statement string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), f.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if _, err := conn.Exec(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func databaseName(t testing.TB, address string) string {
+	t.Helper()
+	parsed, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimPrefix(parsed.Path, "/")
 }
