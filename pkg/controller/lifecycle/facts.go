@@ -61,8 +61,9 @@ type cover struct {
 
 // nodeFacts is what is known of a pod's node.
 type nodeFacts struct {
-	// missing: the API server has confirmed that there is no such Node.
-	missing bool
+	// missing: the API server has confirmed that there is no such Node, first at missingSince.
+	missing      bool
+	missingSince time.Time
 	// outOfService: somebody has vouched that the node is off, by the taint node.kubernetes.io/out-of-service.
 	outOfService bool
 	// lastRenewal is when the node last proved to be alive, zero if that is not known.
@@ -77,9 +78,14 @@ func (n nodeFacts) silent(now time.Time, grace time.Duration) bool {
 
 // lost reports whether the node will not say any more about its pods, so that they verifiably hold nothing: it is vouched
 // to be off, or its Node was deleted and its kubelet is silent too. A kubelet that still renews its lease is still
-// running containers, whatever became of the Node object.
+// running containers, whatever became of the Node object. It makes a missing lease anew within seconds, so that none
+// for a whole grace means that there is no kubelet.
 func (n nodeFacts) lost(now time.Time, grace time.Duration) bool {
-	return n.outOfService || n.missing && (n.lastRenewal.IsZero() || n.silent(now, grace))
+	silentSince := n.lastRenewal
+	if silentSince.IsZero() {
+		silentSince = n.missingSince
+	}
+	return n.outOfService || n.missing && now.Sub(silentSince) > grace
 }
 
 // sight is a pod as a watch last showed it before it went.

@@ -19,11 +19,14 @@ import (
 // heartbeats remembers when each node last renewed its lease, also after the lease was deleted with its Node: that
 // moment is where a lost node's allocations end.
 type heartbeats struct {
-	mu   sync.Mutex
-	last map[string]time.Time
+	mu      sync.Mutex
+	last    map[string]time.Time
+	missing map[string]time.Time // node → when its Node object was first found missing
 }
 
-func newHeartbeats() *heartbeats { return &heartbeats{last: map[string]time.Time{}} }
+func newHeartbeats() *heartbeats {
+	return &heartbeats{last: map[string]time.Time{}, missing: map[string]time.Time{}}
+}
 
 // note records a lease; renewals only go forward.
 func (h *heartbeats) note(lease *coordinationv1.Lease) {
@@ -35,21 +38,29 @@ func (h *heartbeats) note(lease *coordinationv1.Lease) {
 	h.last[lease.Name] = latest(h.last[lease.Name], lease.Spec.RenewTime.UTC())
 }
 
-func (h *heartbeats) of(node string) time.Time {
+// complete adds to what the API server says of a node what was seen before.
+func (h *heartbeats) complete(facts nodeFacts, node string, now time.Time) nodeFacts {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.last[node]
+	facts.lastRenewal = latest(facts.lastRenewal, h.last[node])
+	if !facts.missing {
+		delete(h.missing, node)
+		return facts
+	}
+	if _, known := h.missing[node]; !known {
+		h.missing[node] = now
+	}
+	facts.missingSince = h.missing[node]
+	return facts
 }
 
 // retain forgets nodes that keep does not name.
 func (h *heartbeats) retain(keep map[string]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for node := range h.last {
-		if !keep[node] {
-			delete(h.last, node)
-		}
-	}
+	forgotten := func(node string, _ time.Time) bool { return !keep[node] }
+	maps.DeleteFunc(h.last, forgotten)
+	maps.DeleteFunc(h.missing, forgotten)
 }
 
 // watch feeds the heartbeats from a Lease informer.
@@ -126,7 +137,7 @@ func (m *NodeMonitor) look(ctx context.Context, before map[string]nodeCondition)
 		if err != nil {
 			return nil, err
 		}
-		facts.lastRenewal = latest(facts.lastRenewal, m.heartbeats.of(node))
+		facts = m.heartbeats.complete(facts, node, now)
 		condition := nodeCondition{silent: facts.silent(now, m.grace), lost: facts.lost(now, m.grace), missing: facts.missing}
 		next[node] = condition
 		if condition == before[node] {

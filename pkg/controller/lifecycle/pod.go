@@ -96,7 +96,7 @@ func (r *PodReconciler) gather(ctx context.Context, key PodKey) (podFacts, error
 		if facts.node, err = r.cluster.node(ctx, node); err != nil {
 			return facts, err
 		}
-		facts.node.lastRenewal = latest(facts.node.lastRenewal, r.heartbeats.of(node))
+		facts.node = r.heartbeats.complete(facts.node, node, facts.now)
 	}
 	if known && allocation.Open() && facts.endIsUnclear() {
 		if facts.lastMetered, _, err = r.ledger.LastMetered(ctx, key.UID); err != nil {
@@ -176,7 +176,7 @@ func (r *PodReconciler) apply(ctx context.Context, key PodKey, facts podFacts, p
 		}
 	}
 	if ended != nil {
-		r.announceEnd(key, facts, *ended)
+		r.announceEnd(key, *ended)
 		failpoint.Hit("controller.after-end-before-finalizer")
 	}
 	if p.alert != "" {
@@ -226,8 +226,8 @@ func (r *PodReconciler) alert(key PodKey, reason, message string) {
 	r.recorder.Eventf(podReference(key), nil, corev1.EventTypeWarning, reason, "Reconcile", "%s", message)
 }
 
-func (r *PodReconciler) announceEnd(key PodKey, facts podFacts, allocation ledger.Allocation) {
-	if facts.allocation == nil || facts.allocation.Charged == 0 && allocation.Charged == 0 {
+func (r *PodReconciler) announceEnd(key PodKey, allocation ledger.Allocation) {
+	if allocation.Charged == 0 {
 		return
 	}
 	r.recorder.Eventf(podReference(key), nil, corev1.EventTypeNormal, "Charged", "Settle",

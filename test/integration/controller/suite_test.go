@@ -79,6 +79,7 @@ func newSuite(t *testing.T) *suite {
 	s.epoch, err = s.ledger.AcquireLeadership(ctx, v1alpha1.SchedulerName, "test")
 	must(t, err)
 	s.offer(t)
+	s.node(t, "n1", time.Now().Add(time.Hour)) // never silent
 	return s
 }
 
