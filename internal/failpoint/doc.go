@@ -20,4 +20,5 @@
 //	meter.before-ack                    the intake has answered, the spool still holds the interval
 //	controller.after-charge-before-ack  the charge is committed, the node agent has not been answered
 //	controller.before-settle            all intervals are charged, the reservation is open
+//	controller.after-end-before-finalizer  the pod's time is settled, its object still has the metering finalizer
 package failpoint

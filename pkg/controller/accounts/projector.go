@@ -76,10 +76,15 @@ func (p *Projector) Start(ctx context.Context) error {
 	ticker := p.clock.NewTicker(pollEvery)
 	defer ticker.Stop()
 	state := pollState{waiting: map[string]ledger.Account{}}
+	failing := false
 	for {
-		if err := p.poll(ctx, &state); err != nil {
-			p.logger.Error(err, "Balances could not be read; what is shown grows old")
+		err := p.poll(ctx, &state)
+		if err != nil && !failing {
+			p.logger.Error(err, "Balances cannot be read; what is shown grows old")
+		} else if err == nil && failing {
+			p.logger.Info("Balances are read again")
 		}
+		failing = err != nil
 		select {
 		case <-ctx.Done():
 			return nil
