@@ -27,8 +27,8 @@ import (
 type ControlPlaneOptions struct {
 	// Dir keeps its data, keys and logs. Empty: a temporary folder, removed by Close.
 	Dir string
-	// APIServerArgs and ControllerManagerArgs are added to the defaults, and win over them.
-	APIServerArgs, ControllerManagerArgs []string
+	// EtcdArgs, APIServerArgs and ControllerManagerArgs are added to the defaults, and win over them.
+	EtcdArgs, APIServerArgs, ControllerManagerArgs []string
 	// WithoutControllerManager leaves it prepared but not started: no Job then gets pods.
 	WithoutControllerManager bool
 }
@@ -195,7 +195,7 @@ func (cp *ControlPlane) makeKeys() error {
 func (cp *ControlPlane) etcd(bin string) *Process {
 	return NewProcess(Command{
 		Name: "etcd", Path: filepath.Join(bin, "etcd"), LogFile: cp.path("etcd.log"), Dir: cp.Dir,
-		Args: []string{
+		Args: append([]string{
 			"--data-dir=" + cp.path("etcd"),
 			"--listen-client-urls=" + cp.etcdURL(),
 			// Nobody uses the advertised address, but etcd insists on host:port.
@@ -206,7 +206,7 @@ func (cp *ControlPlane) etcd(bin string) *Process {
 			"--unsafe-no-fsync",
 			"--quota-backend-bytes=" + strconv.Itoa(4<<30),
 			"--auto-compaction-mode=revision", "--auto-compaction-retention=10000",
-		},
+		}, cp.options.EtcdArgs...),
 		Ready: func(context.Context) error {
 			connection, err := net.Dial("unix", strings.TrimPrefix(cp.etcdURL(), "unix://"))
 			if err != nil {

@@ -50,7 +50,8 @@ type TokenOptions struct {
 	// Pod, of the service account's namespace, is what the token is bound to: it ends with the pod, and carries the
 	// pod's node as the claim authentication.kubernetes.io/node-name. Empty: bound to nothing.
 	Pod string
-	// Lifetime is 24 h if zero. The API server accepts no less than 10 minutes.
+	// Lifetime is 30 days if zero, for an exploratory cluster that is left running. The API server accepts no less than
+	// 10 minutes.
 	Lifetime time.Duration
 }
 
@@ -59,7 +60,7 @@ func (cp *ControlPlane) ServiceAccountToken(ctx context.Context, account types.N
 	client := cp.Client()
 	lifetime := options.Lifetime
 	if lifetime == 0 {
-		lifetime = 24 * time.Hour
+		lifetime = 30 * 24 * time.Hour
 	}
 	seconds := int64(lifetime / time.Second)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}

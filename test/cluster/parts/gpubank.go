@@ -51,6 +51,12 @@ type Gpubank struct {
 	webhook   string // https://127.0.0.1:port
 }
 
+// Build builds the programs, so that New finds them ready. progress hears what takes long.
+func Build(ctx context.Context, progress func(line string), tags ...string) error {
+	_, err := binaries.EnsureParts(ctx, progress, tags, commands...)
+	return err
+}
+
 // New builds the programs, installs the manifests and prepares the processes; it starts none of them.
 func New(ctx context.Context, options Options) (*Gpubank, error) {
 	options = options.withDefaults()
