@@ -31,13 +31,14 @@ func mainErr() error {
 	resource := flag.String("resource-name", "nvidia.com/gpu", "resource name of the GPUs")
 	labels := flag.String("labels", "", "labels of each node, key=value separated by commas")
 	socketDir := flag.String("socket-dir", "", "folder for the nodes' sockets and simulated GPU files")
+	leaseInterval := flag.Duration("lease-interval", 0, "how often each node renews its lease; 0 for the kubelet's 10s")
 	flag.Parse()
 
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	if err != nil {
 		return err
 	}
-	options := nodesim.Options{SocketDir: *socketDir}
+	options := nodesim.Options{SocketDir: *socketDir, LeaseInterval: *leaseInterval}
 	nodeLabels := map[string]string{}
 	for label := range strings.SplitSeq(*labels, ",") {
 		if key, value, ok := strings.Cut(label, "="); ok {
