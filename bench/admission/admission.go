@@ -1,0 +1,120 @@
+// Package admission measures what gpubank's webhook adds to the creation of a GPU Job: the latency that a client sees, with
+// and without it, at constant arrival rates.
+//
+// Both sides create the same Jobs on the same API server, with the same number of Jobs stored. With: in a namespace whose
+// account pays, so that the webhook completes each Job and sets its credits aside, durably, in PostgreSQL. Without: in a
+// namespace that is not enrolled, whose Jobs the API server never sends to the webhook.
+//
+//   - Arrivals are open-loop: requests are sent at their scheduled times, whether or not earlier ones have been answered, and a
+//     latency counts from the scheduled time. A server that stalls cannot hide the requests that wait meanwhile.
+//   - Runs of both sides alternate, and so does which of the two goes first; a ratio is taken within such a pair.
+//   - etcd flushes to disk, as it does in production and as PostgreSQL does here. Without, the comparison would be between a
+//     durable commit and one that is not.
+//   - Only etcd, the API server, PostgreSQL and the webhook run meanwhile: no controller reacts to the Jobs.
+package admission
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/gpubank/gpubank/bench/report"
+)
+
+// Options adjust the measurement. The zero value of each means the published one.
+type Options struct {
+	// Rates are creations per second; 50 and 200 if nil.
+	Rates []int
+	// Pairs is how many runs each side has at each rate; 7 if 0.
+	Pairs int
+	// Run is how long one run lasts, WarmUp how much of its beginning is not counted; 20 s and 2 s if 0.
+	Run, WarmUp time.Duration
+	// Progress hears what was measured; nil for nobody.
+	Progress func(line string)
+}
+
+func (o Options) withDefaults() Options {
+	if o.Rates == nil {
+		o.Rates = []int{50, 200}
+	}
+	if o.Pairs == 0 {
+		o.Pairs = 7
+	}
+	if o.Run == 0 {
+		o.Run, o.WarmUp = 20*time.Second, 2*time.Second
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	return o
+}
+
+// Run measures, and writes admission.json into outDir.
+func Run(ctx context.Context, outDir string, options Options) error {
+	options = options.withDefaults()
+	r, err := newRig(ctx, options.Progress)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	var figures []report.Figure
+	for _, rate := range options.Rates {
+		pairs, err := r.pairs(ctx, rate, options)
+		if err != nil {
+			return err
+		}
+		figures = append(figures, compare(rate, pairs)...)
+	}
+	if err := r.checkHolds(ctx); err != nil {
+		return err
+	}
+	for _, figure := range figures {
+		options.Progress(fmt.Sprintf("%s: %.1f ms against %.1f ms, ratio %.2f (%.2f to %.2f)",
+			figure.Name, figure.Value, figure.AgainstValue, figure.Ratio, figure.RatioLow, figure.RatioHigh))
+	}
+	version, err := r.postgresVersion(ctx)
+	if err != nil {
+		return err
+	}
+	return report.Write(filepath.Join(outDir, "admission.json"), map[string]string{"postgresql": version}, figures)
+}
+
+// pair is one run of each side, one right after the other.
+type pair struct{ with, without latencies }
+
+func (r *rig) pairs(ctx context.Context, rate int, options Options) ([]pair, error) {
+	var pairs []pair
+	for i := range options.Pairs {
+		var p pair
+		sides := []struct {
+			namespace string
+			result    *latencies
+		}{{enrolled, &p.with}, {notEnrolled, &p.without}}
+		if i%2 == 1 {
+			slices.Reverse(sides)
+		}
+		for _, side := range sides {
+			var err error
+			if *side.result, err = r.run(ctx, side.namespace, rate, options); err != nil {
+				return nil, fmt.Errorf("create %d Jobs per second in namespace %s: %w", rate, side.namespace, err)
+			}
+		}
+		options.Progress(fmt.Sprintf("%d/s, pair %d: with %s; without %s", rate, i+1, p.with, p.without))
+		pairs = append(pairs, p)
+	}
+	return pairs, nil
+}
+
+func compare(rate int, pairs []pair) []report.Figure {
+	figure := func(quantile float64) report.Figure {
+		var ratios []report.Pair
+		for _, p := range pairs {
+			ratios = append(ratios, report.Pair{Value: p.with.quantile(quantile), Against: p.without.quantile(quantile)})
+		}
+		return report.Compare(fmt.Sprintf("admission_p%.0f_%d_vs_none", 100*quantile, rate), "ms",
+			fmt.Sprintf("the same GPU Jobs, %d per second, in a namespace that is not enrolled", rate), ratios)
+	}
+	return []report.Figure{figure(.99), figure(.50)}
+}

@@ -1,0 +1,242 @@
+// Package throughput measures how many GPU pods per second are bound with our scheduler and a durable ledger, against the
+// unmodified kube-scheduler of the same version, on upstream's own harness (scheduler_perf): the same API server, 1,000
+// nodes of 8 GPUs, 5,000 one-GPU pods, in interleaved runs.
+//
+//	go test ./bench/throughput -run '^$' -bench . -benchtime 1x -timeout 2h
+//
+// writes bench/results/throughput.json. With -short a small cluster is measured once and nothing is written, so that
+// the benchmark itself cannot rot.
+//
+// Our side is measured at its dearest: the pods belong to no Job, so each one's commit also places its hold, on one account.
+package throughput
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	fwk "k8s.io/kube-scheduler/framework"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	perf "k8s.io/kubernetes/test/integration/scheduler_perf"
+
+	configv1 "github.com/gpubank/gpubank/api/config/v1"
+	"github.com/gpubank/gpubank/bench/report"
+	"github.com/gpubank/gpubank/pkg/ledger"
+	"github.com/gpubank/gpubank/pkg/ledger/postgres"
+	"github.com/gpubank/gpubank/pkg/plugins/catalog"
+	"github.com/gpubank/gpubank/pkg/plugins/creditreservation"
+	"github.com/gpubank/gpubank/pkg/plugins/gpubestfit"
+	"github.com/gpubank/gpubank/test/cluster"
+	"github.com/gpubank/gpubank/test/cluster/binaries"
+	"github.com/gpubank/gpubank/test/cluster/parts"
+)
+
+const (
+	runs    = 5 // of each side
+	account = "throughput"
+	results = "../results/throughput.json"
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if err := perf.InitTests(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if !testing.Short() {
+		// The harness adds +short itself when it is asked for.
+		perf.PerfSchedulingLabelFilter = "performance,-short"
+	}
+	if err := configv1.Register(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	programs, err := binaries.EnsureControlPlane(context.Background(), func(line string) { fmt.Fprintln(os.Stderr, line) }, "etcd")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	// Where the harness looks for etcd.
+	os.Setenv("PATH", programs+string(os.PathListSeparator)+os.Getenv("PATH"))
+	return m.Run()
+}
+
+func BenchmarkThroughput(b *testing.B) {
+	pg, err := cluster.StartPostgres(b.Context(), cluster.PostgresOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer pg.Close()
+	count := runs
+	if testing.Short() {
+		count = 1
+	}
+	var pairs []report.Pair
+	for i := range count {
+		var pair report.Pair
+		b.Run("gpubank", func(b *testing.B) {
+			pair.Value = measure(b, "gpubank", registry(pg, "throughput_"+strconv.Itoa(i)))
+		})
+		b.Run("plain", func(b *testing.B) { pair.Against = measure(b, "plain", nil) })
+		if b.Failed() || pair.Value == 0 || pair.Against == 0 {
+			return // a filter left one side out, or a run failed and said so
+		}
+		b.Logf("run %d: %.0f pods/s with gpubank, %.0f without", i+1, pair.Value, pair.Against)
+		pairs = append(pairs, pair)
+	}
+	figure := report.Compare("pods_bound_vs_kube_scheduler", "pods/s",
+		"kube-scheduler of the same version, default plugins, 1,000 nodes of 8 GPUs, 5,000 one-GPU pods", pairs)
+	b.ReportMetric(figure.Ratio, "ratio")
+	if testing.Short() {
+		return
+	}
+	version, err := serverVersion(b.Context(), pg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := report.Write(results, map[string]string{"postgresql": version}, []report.Figure{figure}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func serverVersion(ctx context.Context, pg *cluster.Postgres) (version string, err error) {
+	connection, err := pgx.Connect(ctx, pg.AdminURL("postgres"))
+	if err != nil {
+		return "", err
+	}
+	defer connection.Close(ctx)
+	err = connection.QueryRow(ctx, "SHOW server_version").Scan(&version)
+	return version, err
+}
+
+// measure runs one side once, and returns the average of pods bound per second.
+func measure(b *testing.B, side string, plugins frameworkruntime.Registry) float64 {
+	folder := b.TempDir()
+	if err := flag.Set("data-items-dir", folder); err != nil {
+		b.Fatal(err)
+	}
+	perf.RunBenchmarkPerfScheduling(b, side+".yaml", side, plugins)
+	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
+	if err != nil || len(files) != 1 {
+		b.Fatalf("the harness wrote %d result files, want 1: %v", len(files), err)
+	}
+	content, err := os.ReadFile(files[0])
+	if err != nil {
+		b.Fatal(err)
+	}
+	var items perf.DataItems
+	if err := json.Unmarshal(content, &items); err != nil {
+		b.Fatal(err)
+	}
+	for _, item := range items.DataItems {
+		if item.Labels["Metric"] == "SchedulingThroughput" {
+			return item.Data["Average"]
+		}
+	}
+	b.Fatal("the harness measured no SchedulingThroughput")
+	return 0
+}
+
+// registry makes our plugins, on a fresh ledger in which one account has enough for everything.
+func registry(pg *cluster.Postgres, database string) frameworkruntime.Registry {
+	source := &catalog.Source{}
+	inner := creditreservation.NewFactory(creditreservation.Deps{
+		Catalog: source,
+		Open:    func(ctx context.Context) (creditreservation.Ledger, error) { return openLedger(ctx, pg, database) },
+		Exit:    func(reason string) { panic(reason) },
+	})
+	return frameworkruntime.Registry{
+		creditreservation.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+			// The harness starts the API server and the scheduler in one go, so our objects are made in between.
+			if err := install(ctx, handle.KubeConfig()); err != nil {
+				return nil, err
+			}
+			return inner(ctx, args, handle)
+		},
+		gpubestfit.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+			if err := install(ctx, handle.KubeConfig()); err != nil {
+				return nil, err
+			}
+			return gpubestfit.NewFactory(source)(ctx, args, handle)
+		},
+	}
+}
+
+func openLedger(ctx context.Context, pg *cluster.Postgres, database string) (*postgres.Store, error) {
+	url, err := pg.CreateDatabase(ctx, database)
+	if err != nil {
+		return nil, err
+	}
+	if err := postgres.Migrate(ctx, url); err != nil {
+		return nil, err
+	}
+	store, err := postgres.Open(ctx, url, postgres.Options{})
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, store.Close)
+	verdicts, err := store.SubmitAll(ctx, []ledger.Command{
+		ledger.SetAccount{Key: "account", Account: account},
+		ledger.PostGrant{Key: "grant", Account: account, Amount: 1_000_000_000 * ledger.Credit, Reason: "benchmark", Actor: "benchmark"},
+		ledger.SetRate{Key: "rate", Class: "h100", Rate: ledger.Rate(ledger.Credit)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, verdict := range verdicts {
+		if verdict.Refusal != nil {
+			return nil, verdict.Refusal
+		}
+	}
+	return store, nil
+}
+
+// install makes the custom resources, and the account and class that the pods use.
+func install(ctx context.Context, config *rest.Config) error {
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeJSON
+	applier, err := parts.NewApplier(config)
+	if err != nil {
+		return err
+	}
+	manifests, err := parts.Render()
+	if err != nil {
+		return err
+	}
+	for _, object := range manifests {
+		if object.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		if err := applier.Apply(ctx, object, false); err != nil {
+			return err
+		}
+		if err := applier.WaitEstablished(ctx, object); err != nil {
+			return err
+		}
+	}
+	for _, object := range []map[string]any{
+		{
+			"apiVersion": "gpubank.io/v1alpha1", "kind": "CreditAccount", "metadata": map[string]any{"name": account},
+			"spec": map[string]any{"namespaces": []any{"throughput-0"}},
+		},
+		{
+			"apiVersion": "gpubank.io/v1alpha1", "kind": "GPUClass", "metadata": map[string]any{"name": "h100"},
+			"spec": map[string]any{"resourceNames": []any{"nvidia.com/gpu"}, "nodeSelector": map[string]any{"gpubank.io/class": "h100"}, "creditsPerGPUSecond": "1"},
+		},
+	} {
+		if err := applier.Apply(ctx, &unstructured.Unstructured{Object: object}, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
