@@ -324,6 +324,7 @@ func (g *Gpubank) process(name, program, ready string, arguments ...string) *clu
 	command := cluster.Command{
 		Name: name, Path: filepath.Join(g.Bin, program), Dir: g.options.ControlPlane.Dir, LogFile: g.path(name + ".log"),
 		Args: append(arguments, g.options.Arguments[part]...),
+		Env:  g.options.Environment,
 	}
 	if ready != "" {
 		command.Ready = cluster.HTTPReady(ready)

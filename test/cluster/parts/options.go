@@ -33,6 +33,9 @@ type Options struct {
 	// nvml-exporter, nodesim. They win over the defaults.
 	Arguments map[string][]string
 
+	// Environment is added to every part's, for example to name the failpoints' file.
+	Environment []string
+
 	// Progress hears what takes long; standard error if nil.
 	Progress func(line string)
 }

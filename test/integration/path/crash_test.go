@@ -155,7 +155,7 @@ func nodeDies(t *testing.T, w *world) {
 	s := w.newStory(t, "lostnode")
 	s.submit(t)
 	s.placed(t)
-	s.started = time.Now().Truncate(time.Second)
+	s.started = time.Now().Add(-time.Minute).Truncate(time.Second)
 	s.node.run(t, s.pod, s.started)
 	s.reaches(t, ledger.AllocationMetering)
 	s.node.fallSilent()

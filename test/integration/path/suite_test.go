@@ -63,6 +63,7 @@ func newWorld(t *testing.T, nodes int) *world {
 	w.bank, err = parts.New(ctx, parts.Options{
 		ControlPlane: w.cp, Postgres: w.pg, Tags: []string{"failpoints"},
 		Nodes: nodes, MeterInterval: 2 * time.Second,
+		Environment: []string{"GPUBANK_FAILPOINTS=" + w.failpoints()},
 		Arguments: map[string][]string{
 			parts.Controller: {
 				"--hold-expiry=" + holdExpiry.String(), "--allow-short-hold-expiry",
@@ -80,9 +81,6 @@ func newWorld(t *testing.T, nodes int) *world {
 		}
 		must(t, w.bank.Close())
 	})
-	for _, process := range w.bank.Processes() {
-		process.SetEnv("GPUBANK_FAILPOINTS=" + w.failpoints())
-	}
 	must(t, w.bank.Start(ctx))
 
 	scheme := runtime.NewScheme()
