@@ -52,10 +52,11 @@ func (s *State) moveSubtrees(path []string, balance, reserved, overspent Microcr
 	return nil
 }
 
-// changeAccount returns an account for changing, with its revision moved on.
+// changeAccount returns an account for changing, with its revision moved on: once for all changes that are committed
+// together, because readers are not shown a revision ahead of its transaction (see AccountsSince).
 func (s *State) changeAccount(name string) *Account {
 	row := s.Accounts.change(name)
-	row.Revision = max(row.Revision+1, s.Revision)
+	row.Revision = max(row.Revision, s.Revision)
 	return row
 }
 

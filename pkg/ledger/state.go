@@ -33,7 +33,7 @@ type State struct {
 	// Uses says what keeps an account from being removed.
 	Uses map[string]AccountUse
 
-	// Revision is the least revision that a changed account gets; see Account.Revision.
+	// Revision is what a changed account's becomes; above that of every loaded account. See Account.Revision.
 	Revision int64
 
 	timelines             map[string]*timeline

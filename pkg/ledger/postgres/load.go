@@ -193,6 +193,8 @@ func (l loading) load(ctx context.Context, conn *pgx.Conn, f footprint) (*ledger
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, err
 	}
+	// Usually the transaction's own number. A transaction that waited for the locks of a younger one comes out above it.
+	state.Accounts.All(func(_ string, a *ledger.Account) { state.Revision = max(state.Revision, a.Revision+1) })
 	return state, checkLocked(state)
 }
 

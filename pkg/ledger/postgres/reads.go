@@ -75,7 +75,12 @@ func (s *Store) Account(ctx context.Context, name string) (ledger.Account, bool,
 // AccountsSince reads the accounts that changed after revision, ordered by Revision. Calling it again with the highest
 // revision it returned never skips a change; a change that other transactions overtake may come a moment later.
 func (s *Store) AccountsSince(ctx context.Context, revision int64) ([]ledger.Account, error) {
-	return readAll(ctx, s, "AccountsSince", scanAccount, revision)
+	changed, err := readAll(ctx, s, "AccountsSince", scanAccount, revision)
+	if err != nil {
+		return nil, err
+	}
+	_, err = readAll(ctx, s, "AccountsNudge", pgx.RowTo[int64])
+	return changed, err
 }
 
 // Reservation reads a workload's reservation; false if it has none.

@@ -91,6 +91,12 @@ FROM account
 WHERE revision > $1 AND revision < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
 ORDER BY revision, name;
 
+-- name: AccountsNudge
+-- A row can be held back with a revision that no transaction has reached yet, after one that waited for the locks of a
+-- younger one. Where nothing else happens, nothing would reach it: this uses up a number, and only then.
+SELECT pg_current_xact_id()::text::bigint
+WHERE EXISTS (SELECT FROM account WHERE revision >= pg_snapshot_xmin(pg_current_snapshot())::text::bigint);
+
 -- name: AccountAll
 SELECT name, COALESCE(parent, ''), overdraft_limit, default_max_runtime_seconds, balance, reserved, charged,
        subtree_balance, subtree_reserved, subtree_overspent, revision
