@@ -18,8 +18,10 @@ func TestStatementText(t *testing.T) {
 		Lines: []ledger.StatementLine{
 			{Kind: ledger.EntryGrant, Amount: 10_000 * ledger.Credit, Balance: 10_000 * ledger.Credit, RecordedAt: lt.At(1),
 				OccurredAt: lt.At(1), Reason: "first\nquarter", Actor: "ada"},
-			{Kind: ledger.EntryCharge, Amount: -1_680*ledger.Credit - 500_000, Balance: 8_319*ledger.Credit + 500_000, RecordedAt: lt.At(430),
-				OccurredAt: lt.At(420), Workload: job},
+			{Kind: ledger.EntryCharge, Amount: -1_000 * ledger.Credit, Balance: 9_000 * ledger.Credit, RecordedAt: lt.At(260),
+				OccurredAt: lt.At(250), Workload: job, Reservation: "u"},
+			{Kind: ledger.EntryCharge, Amount: -680*ledger.Credit - 500_000, Balance: 8_319*ledger.Credit + 500_000, RecordedAt: lt.At(430),
+				OccurredAt: lt.At(420), Workload: job, Reservation: "u"},
 		},
 		Workloads: []ledger.WorkloadSummary{{
 			UID: "u", Workload: job, Class: "h100", State: ledger.Settled, Held: 1_000 * ledger.Credit, Charged: 1_680*ledger.Credit + 500_000,
@@ -33,11 +35,11 @@ func TestStatementText(t *testing.T) {
 	want := `Statement of account team-a
 2026-03-02 09:00:00 to 2026-03-03 09:00:00 (UTC), in credits
 
-recorded             what                                       amount  balance
-                     opening balance                                          0
-2026-03-02 09:00:01  grant: first quarter (ada)                +10,000   10,000
-2026-03-02 09:07:10  charge Job vision/train, until 09:07:00  -1,680.5  8,319.5
-                     closing balance                            +8,320    8,320
+recorded             what                                                     amount  balance
+                     opening balance                                                        0
+2026-03-02 09:00:01  grant: first quarter (ada)                              +10,000   10,000
+2026-03-02 09:07:10  charge Job vision/train (2 intervals), until 09:07:00  -1,680.5  8,319.5
+                     closing balance                                          +8,320    8,320
 
 set aside for open workloads at 2026-03-03 09:00:00: 0
 

@@ -17,8 +17,13 @@ func (s Statement) WriteText(w io.Writer) error {
 	out.table(func(row func(cells ...string)) {
 		row("recorded", "what", "amount", "balance")
 		row("", "opening balance", "", DisplayCredits(s.Opening))
-		for _, l := range s.Lines {
-			row(l.RecordedAt.UTC().Format(statementTime), l.describe(), signed(l.Amount), DisplayCredits(l.Balance))
+		for _, run := range runs(s.Lines) {
+			last := run[len(run)-1]
+			var sum Microcredits
+			for _, l := range run {
+				sum += l.Amount
+			}
+			row(last.RecordedAt.UTC().Format(statementTime), describe(run), signed(sum), DisplayCredits(last.Balance))
 		}
 		row("", "closing balance", signed(s.Closing-s.Opening), DisplayCredits(s.Closing))
 	}, 2, 3)
@@ -50,10 +55,29 @@ func (s Statement) writeWorkloads(out *textWriter) {
 	}
 }
 
-func (l StatementLine) describe() string {
+// runs cuts lines where something else than the same workload's next charge follows: a pod is charged every minute or
+// so, and nobody reads a thousand lines of that. JSON has them all.
+func runs(lines []StatementLine) [][]StatementLine {
+	var all [][]StatementLine
+	for i, l := range lines {
+		if i > 0 && l.Kind == EntryCharge && lines[i-1].Kind == EntryCharge && l.Reservation == lines[i-1].Reservation {
+			all[len(all)-1] = lines[i-len(all[len(all)-1]) : i+1]
+		} else {
+			all = append(all, lines[i:i+1])
+		}
+	}
+	return all
+}
+
+func describe(run []StatementLine) string {
+	l := run[len(run)-1]
 	switch l.Kind {
 	case EntryCharge:
-		return fmt.Sprintf("charge %s, until %s", l.Workload, l.OccurredAt.UTC().Format(time.TimeOnly))
+		text := "charge " + l.Workload.String()
+		if len(run) > 1 {
+			text += fmt.Sprintf(" (%d intervals)", len(run))
+		}
+		return text + ", until " + l.OccurredAt.UTC().Format(time.TimeOnly)
 	case EntryGrant:
 		text := "grant"
 		if l.Reason != "" {

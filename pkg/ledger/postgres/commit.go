@@ -26,35 +26,34 @@ const (
 
 // work is the one worker: it takes what has gathered and commits it, until the queue is closed.
 func (s *Store) work(ctx context.Context) {
-	pause := awayPauseLeast
+	// After a failure with half as many commands, after a success with twice as many again: a server so busy that a full
+	// batch runs into its timeouts still gets somewhere.
+	pause, limit := awayPauseLeast, s.batchLimit
 	for {
-		batch := s.queue.take(s.batchLimit)
+		batch := s.queue.take(limit)
 		if batch == nil {
 			return
 		}
 		away := s.process(ctx, batch)
 		if away == nil {
 			s.failures.recovered(s.log)
-			pause = awayPauseLeast
+			pause, limit = awayPauseLeast, min(2*limit, s.batchLimit)
 			continue
 		}
 		s.failures.note(s.log, away.err)
-		if s.queue.isClosed() || ctx.Err() != nil {
-			failAll(away.undecided, ErrClosed)
-			return
-		}
 		s.queue.putBack(away.undecided)
 		s.rest(ctx, pause)
-		pause = min(2*pause, awayPauseMost)
+		pause, limit = min(2*pause, awayPauseMost), max(1, limit/2)
 	}
 }
 
-// rest waits about pause. Random, so that processes do not come back all at once.
+// rest waits about pause, or until the store closes. Random, so that processes do not come back all at once.
 func (s *Store) rest(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause/2 + rand.N(pause))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+	case <-s.queue.closing:
 	case <-ctx.Done():
 	}
 }
@@ -168,11 +167,5 @@ func (s *Store) abandon(pooled *pgxpool.Conn) {
 	defer cancel()
 	if _, err := pooled.Exec(ctx, "ROLLBACK"); err != nil {
 		_ = pooled.Conn().Close(ctx) // it is broken; the server ends the transaction when it notices
-	}
-}
-
-func failAll(subs []*submission, err error) {
-	for _, sub := range subs {
-		sub.fail(err)
 	}
 }

@@ -271,3 +271,26 @@ func TestURLIsNeverShown(t *testing.T) {
 		}
 	}
 }
+
+// Closing a store while PostgreSQL is away answers what waits, at once. A command of a kind that does not exist panics
+// in its caller, not in the worker that serves everybody.
+func TestCloseWhileAway(t *testing.T) {
+	t.Parallel()
+	store, err := postgres.Open(t.Context(), "postgres://nobody@127.0.0.1:1/none", postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("a pointer to a command was taken")
+			}
+		}()
+		store.Start(&ledger.PostGrant{Key: "k"})
+	}()
+	pending := store.Start(lt.Grant("1", "team", 1))
+	store.Close()
+	if _, err := pending.Wait(t.Context()); !errors.Is(err, postgres.ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -16,7 +16,12 @@ type submission struct {
 	done     chan struct{}
 }
 
+// newSubmission panics on a command that the ledger does not know (a nil, a pointer to one): a caller's bug stops the
+// caller, not the worker that serves everybody.
 func newSubmission(ctx context.Context, commands []ledger.Command) *submission {
+	for _, command := range commands {
+		_ = ledger.Check(command)
+	}
 	return &submission{ctx: ctx, commands: commands, done: make(chan struct{})}
 }
 
@@ -38,11 +43,15 @@ type queue struct {
 	waiting  []*submission
 	commands int
 	closed   bool
+	// closing is closed when the queue is.
+	closing chan struct{}
 	// ready has room for one signal; whoever takes it looks at the whole queue.
 	ready chan struct{}
 }
 
-func newQueue(limit int) *queue { return &queue{limit: limit, ready: make(chan struct{}, 1)} }
+func newQueue(limit int) *queue {
+	return &queue{limit: limit, closing: make(chan struct{}), ready: make(chan struct{}, 1)}
+}
 
 func (q *queue) push(sub *submission) error {
 	q.mu.Lock()
@@ -59,10 +68,17 @@ func (q *queue) push(sub *submission) error {
 	return nil
 }
 
-// putBack returns submissions that were taken to the head of the queue, whatever the limit says.
+// putBack returns submissions that were taken to the head of the queue, whatever the limit says; if it was closed
+// meanwhile, they fail.
 func (q *queue) putBack(subs []*submission) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.closed {
+		for _, sub := range subs {
+			sub.fail(ErrClosed)
+		}
+		return
+	}
 	q.waiting = append(subs[:len(subs):len(subs)], q.waiting...)
 	q.commands += countCommands(subs)
 	q.signal()
@@ -112,17 +128,12 @@ func (q *queue) close() {
 	q.mu.Lock()
 	waiting := q.waiting
 	q.waiting, q.commands, q.closed = nil, 0, true
+	close(q.closing)
 	q.signal()
 	q.mu.Unlock()
 	for _, sub := range waiting {
 		sub.fail(ErrClosed)
 	}
-}
-
-func (q *queue) isClosed() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.closed
 }
 
 func (q *queue) signal() {
