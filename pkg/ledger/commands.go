@@ -4,7 +4,8 @@ import "time"
 
 // Command asks the ledger for one change. Its key is chosen by the caller; the same key with the same content gives
 // the same verdict again and changes nothing, the same key with other content is refused as KeyReused (I6).
-// Refusals are remembered too, so a caller that wants a fresh decision brings a fresh key.
+// Refusals are remembered too, so a caller that wants a fresh decision brings a fresh key; but for those that only say
+// "not yet" or "not you", see RefusalCode.Retryable.
 type Command interface {
 	// CommandKey returns the idempotency key, 1 to 512 bytes.
 	CommandKey() string

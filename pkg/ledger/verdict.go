@@ -43,7 +43,8 @@ const (
 	OutOfRange          RefusalCode = "OutOfRange"
 )
 
-// Refusal is the ledger's "no". It is an answer, not a failure: repeating the command will not change it.
+// Refusal is the ledger's "no". It is an answer, not a failure: repeating the command under the same
+// key will not change it, unless its code is Retryable.
 type Refusal struct {
 	Code    RefusalCode `json:"code"`
 	Message string      `json:"message"`

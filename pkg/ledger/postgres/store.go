@@ -20,8 +20,8 @@ type Options struct {
 	Clock clock.PassiveClock
 	// Logger receives what concerns no caller in particular, e.g. that PostgreSQL is away and is back.
 	Logger logr.Logger
-	// QueueLimit is how many commands may wait for a commit before ErrQueueFull. Default 65,536: about a minute of
-	// submissions at the rate of one busy cluster, and some 50 MB.
+	// QueueLimit is how many commands may wait for a commit before ErrQueueFull. Default 65,536: room for one
+	// command of each pod of a large cluster while PostgreSQL restarts, at below 1 kB each.
 	QueueLimit int
 	// BatchLimit is how many commands one commit takes. Default 1,024; see docs/designs/ledger-core.md for the figures.
 	BatchLimit int
