@@ -1,0 +1,110 @@
+// Command bench measures gpubank against what one would use without it, and writes bench/results/<name>.json: all
+// benchmarks, or those named as arguments.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gpubank/gpubank/bench/admission"
+	"github.com/gpubank/gpubank/test/cluster/binaries"
+)
+
+// benchmark measures one thing, in the checkout at root.
+type benchmark struct {
+	name string
+	run  func(ctx context.Context, root string, out io.Writer) error
+}
+
+var benchmarks = []benchmark{
+	{"throughput", throughput},
+	{"admission", func(ctx context.Context, root string, out io.Writer) error {
+		return admission.Run(ctx, filepath.Join(root, "bench", "results"), admission.Options{
+			Progress: func(line string) { fmt.Fprintln(out, "  "+line) },
+		})
+	}},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, names []string, out io.Writer) error {
+	chosen, err := choose(names)
+	if err != nil {
+		return err
+	}
+	root, err := binaries.ModuleRoot()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(root, "bench", "results"), 0o755); err != nil {
+		return fmt.Errorf("make the folder of the results: %w", err)
+	}
+	var all error
+	for _, each := range chosen {
+		started := time.Now()
+		fmt.Fprintf(out, "benchmark %s\n", each.name)
+		if err := each.run(ctx, root, out); err != nil {
+			all = errors.Join(all, fmt.Errorf("benchmark %s: %w", each.name, err))
+			continue
+		}
+		result := filepath.Join("bench", "results", each.name+".json")
+		content, err := os.ReadFile(filepath.Join(root, result))
+		if err != nil {
+			all = errors.Join(all, fmt.Errorf("benchmark %s wrote nothing: %w", each.name, err))
+			continue
+		}
+		fmt.Fprintf(out, "%s, after %s:\n%s\n", result, time.Since(started).Round(time.Second), content)
+	}
+	return all
+}
+
+// choose returns the named benchmarks, or all if none is named.
+func choose(names []string) ([]benchmark, error) {
+	if len(names) == 0 {
+		return benchmarks, nil
+	}
+	var chosen []benchmark
+	for _, name := range names {
+		found := false
+		for _, each := range benchmarks {
+			if each.name == name {
+				chosen, found = append(chosen, each), true
+			}
+		}
+		if !found {
+			var known []string
+			for _, each := range benchmarks {
+				known = append(known, each.name)
+			}
+			return nil, fmt.Errorf("there is no benchmark %q; there are: %s", name, strings.Join(known, ", "))
+		}
+	}
+	return chosen, nil
+}
+
+// throughput runs under go test, because the harness of Kubernetes that it stands on is a Go benchmark.
+func throughput(ctx context.Context, root string, out io.Writer) error {
+	command := exec.CommandContext(ctx, "go", "test", "./bench/throughput", "-run", "^$", "-bench", ".", "-benchtime", "1x", "-timeout", "2h", "-v")
+	command.Dir = root
+	command.Stdout, command.Stderr = out, os.Stderr
+	// The harness starts an API server within the test; on Ctrl-C both get to clean up.
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGINT) }
+	command.WaitDelay = 30 * time.Second
+	return command.Run()
+}
