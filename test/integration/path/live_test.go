@@ -246,6 +246,7 @@ func apiServerAway(t *testing.T, w *world) {
 	must(t, w.cp.APIServer.Start(ctx))
 
 	eventually(t, "the hold without an object has expired", func(ctx context.Context) bool {
+		w.restart(t)
 		row, _, err := w.ledger.Reservation(ctx, orphan.UID)
 		return err == nil && row.State == ledger.Expired
 	})
@@ -257,4 +258,14 @@ func apiServerAway(t *testing.T, w *world) {
 	resume := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"suspend":false}}`))
 	eventually(t, "the suspended Job is resumed", func(ctx context.Context) bool { return w.client.Patch(ctx, suspended, resume) == nil })
 	n.finished(t, 2)
+}
+
+// restart does what a Deployment does: a part that could not renew its lease has ended, and begins again.
+func (w *world) restart(t *testing.T) {
+	t.Helper()
+	for _, part := range w.bank.Processes() {
+		if !part.Running() {
+			must(t, part.Start(t.Context()))
+		}
+	}
 }
