@@ -49,6 +49,16 @@ func (c *Catalog) Class(name string) (v1alpha1.GPUClass, bool) {
 	return class, found
 }
 
+// OfClass reports whether a node's labels satisfy a class's node selector.
+func OfClass(nodeLabels, selector map[string]string) bool {
+	for key, want := range selector {
+		if got, set := nodeLabels[key]; !set || got != want {
+			return false
+		}
+	}
+	return true
+}
+
 // Account returns one account, or nil. The caller must not modify it.
 func (c *Catalog) Account(name string) *v1alpha1.CreditAccount {
 	c.mu.RLock()

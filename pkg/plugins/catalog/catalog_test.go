@@ -79,3 +79,20 @@ func TestParentCycleEnds(t *testing.T) {
 		t.Error("a cycle of parents hides the account's own limit")
 	}
 }
+
+func TestNodesOfAClass(t *testing.T) {
+	labels := map[string]string{"gpu": "h100", "zone": "a"}
+	for _, tc := range []struct {
+		selector map[string]string
+		want     bool
+	}{
+		{nil, true},
+		{map[string]string{"gpu": "h100"}, true},
+		{map[string]string{"gpu": "a100"}, false},
+		{map[string]string{"missing": ""}, false},
+	} {
+		if got := OfClass(labels, tc.selector); got != tc.want {
+			t.Errorf("OfClass(%v) = %v, want %v", tc.selector, got, tc.want)
+		}
+	}
+}

@@ -126,12 +126,7 @@ func (pl *CreditReservation) checkClass(f *facts, node string) *fwk.Status {
 	if err != nil {
 		return fwk.AsStatus(fmt.Errorf("read node %s to check its class: %w", node, err))
 	}
-	for key, want := range class.Spec.NodeSelector {
-		if got, set := info.Node().Labels[key]; !set || got != want {
-			known = false
-		}
-	}
-	if !known {
+	if !known || !catalog.OfClass(info.Node().Labels, class.Spec.NodeSelector) {
 		return fwk.NewStatus(fwk.Unschedulable, fmt.Sprintf("Placement: node %s is not of GPU class %s; enable the plugin GPUBestFit in this profile", node, f.demand.Class))
 	}
 	return nil

@@ -46,20 +46,3 @@ func TestMessageCarriesTheNumbers(t *testing.T) {
 		}
 	}
 }
-
-func TestNodesOfAClass(t *testing.T) {
-	labels := map[string]string{"gpu": "h100", "zone": "a"}
-	for _, tc := range []struct {
-		selector map[string]string
-		want     bool
-	}{
-		{nil, true},
-		{map[string]string{"gpu": "h100"}, true},
-		{map[string]string{"gpu": "a100"}, false},
-		{map[string]string{"missing": ""}, false},
-	} {
-		if got := ofClass(labels, tc.selector); got != tc.want {
-			t.Errorf("ofClass(%v) = %v, want %v", tc.selector, got, tc.want)
-		}
-	}
-}

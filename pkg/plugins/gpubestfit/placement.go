@@ -15,16 +15,6 @@ func freeGPUs(node fwk.NodeInfo, resource string) int64 {
 	return node.GetAllocatable().GetScalarResources()[name] - node.GetRequested().GetScalarResources()[name]
 }
 
-// ofClass reports whether a node's labels satisfy a class's node selector.
-func ofClass(nodeLabels, selector map[string]string) bool {
-	for key, want := range selector {
-		if got, set := nodeLabels[key]; !set || got != want {
-			return false
-		}
-	}
-	return true
-}
-
 // freeSpace is what a class has free.
 type freeSpace struct {
 	nodes   int   // nodes of the class

@@ -73,7 +73,7 @@ func (pl *GPUBestFit) PreFilterExtensions() fwk.PreFilterExtensions { return nil
 // Filter keeps the pod on the nodes of its class.
 func (pl *GPUBestFit) Filter(_ context.Context, cycle fwk.CycleState, _ *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
 	s := read(cycle)
-	if s == nil || ofClass(node.Node().Labels, s.nodeSelector) {
+	if s == nil || catalog.OfClass(node.Node().Labels, s.nodeSelector) {
 		return nil
 	}
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("node(s) are not of GPU class %s", s.demand.Class))
@@ -92,7 +92,7 @@ func (pl *GPUBestFit) PostFilter(_ context.Context, cycle fwk.CycleState, _ *cor
 	var space freeSpace
 	for _, node := range nodes {
 		name := corev1.ResourceName(s.demand.Resource)
-		if ofClass(node.Node().Labels, s.nodeSelector) && node.GetAllocatable().GetScalarResources()[name] > 0 {
+		if catalog.OfClass(node.Node().Labels, s.nodeSelector) && node.GetAllocatable().GetScalarResources()[name] > 0 {
 			space.add(freeGPUs(node, s.demand.Resource))
 		}
 	}
@@ -150,7 +150,7 @@ func (pl *GPUBestFit) afterNodeChange(_ klog.Logger, pod *corev1.Pod, oldObj, ne
 		return fwk.QueueSkip, nil // a node cannot help; a class can
 	}
 	class, known := pl.catalog.Class(demand.Class)
-	if !known || !ofClass(after.Labels, class.Spec.NodeSelector) || before != nil && ofClass(before.Labels, class.Spec.NodeSelector) {
+	if !known || !catalog.OfClass(after.Labels, class.Spec.NodeSelector) || before != nil && catalog.OfClass(before.Labels, class.Spec.NodeSelector) {
 		return fwk.QueueSkip, nil
 	}
 	return fwk.Queue, nil
