@@ -1,3 +1,7 @@
+//go:build tools
+
+// Package deps keeps modules in go.mod that no code imports yet, so that `go mod tidy` leaves their versions pinned. It
+// is never compiled: some of them need cgo.
 package deps
 
 import (

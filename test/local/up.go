@@ -93,7 +93,7 @@ func startSupervisor(ctx context.Context, s state, out io.Writer) error {
 	case <-ctx.Done():
 		_ = command.Process.Signal(syscall.SIGTERM)
 		<-ended
-		return ctx.Err()
+		return errors.Join(ctx.Err(), os.RemoveAll(s.dir))
 	}
 }
 
