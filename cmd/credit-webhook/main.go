@@ -14,7 +14,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -34,6 +33,7 @@ type options struct {
 	certDir                            string
 	namespace, secretName, serviceName string
 	healthProbeAddress, metricsAddress string
+	profilingAddress                   string
 }
 
 func main() {
@@ -46,6 +46,7 @@ func main() {
 	flag.StringVar(&o.serviceName, "service", "credit-webhook", "Service by which the API server calls this webhook: the certificate's name. Unused with --cert-dir.")
 	flag.StringVar(&o.healthProbeAddress, "health-probe-address", ":8081", "Address of /healthz and /readyz.")
 	flag.StringVar(&o.metricsAddress, "metrics-address", ":8080", "Address of /metrics; 0 for none.")
+	flag.StringVar(&o.profilingAddress, "profiling-address", "", "Address of /debug/pprof, such as localhost:6060; empty for none.")
 	klog.InitFlags(nil)
 	flag.Parse()
 	ctrl.SetLogger(klog.Background())
@@ -88,7 +89,7 @@ func run(ctx context.Context, o options) error {
 	rotates := o.certDir == ""
 
 	serving := ctrlwebhook.Options{Port: o.port, CertDir: o.certDir}
-	caches := cache.Options{}
+	caches := webhook.CacheOptions()
 	if rotates {
 		serving.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = keeper.Certificate }}
 		caches.ByObject = webhook.ConfigurationCache()
@@ -98,6 +99,7 @@ func run(ctx context.Context, o options) error {
 		WebhookServer:          ctrlwebhook.NewServer(serving),
 		Metrics:                metricsserver.Options{BindAddress: o.metricsAddress},
 		HealthProbeBindAddress: o.healthProbeAddress,
+		PprofBindAddress:       o.profilingAddress,
 	})
 	if err != nil {
 		return fmt.Errorf("make the manager: %w", err)

@@ -27,7 +27,7 @@ type Ledger interface {
 }
 
 // gatherer reads facts: from the cache, and live when what the cache lacks would mean a denial, because an account or class may have
-// been created a moment ago.
+// been created a moment ago. What it returns may be the cache's own (see CacheOptions): nobody changes it.
 type gatherer struct {
 	cached, live client.Reader
 	ledger       Ledger
@@ -63,9 +63,9 @@ type podTemplate struct {
 }
 
 func (g *gatherer) enrolment(ctx context.Context, namespace string) (account string, enrolled bool, err error) {
-	object := &metav1.PartialObjectMetadata{}
-	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	for _, reader := range []client.Reader{g.cached, g.live} {
+		object := &metav1.PartialObjectMetadata{} // a new one each: what the cache filled is the cache's
+		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 		err := reader.Get(ctx, client.ObjectKey{Name: namespace}, object)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return "", false, clusterError{fmt.Errorf("read namespace %s: %w", namespace, err)}

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -27,6 +29,12 @@ func NewScheme() (*runtime.Scheme, error) {
 		return nil, fmt.Errorf("build the webhook's scheme: %w", err)
 	}
 	return scheme, nil
+}
+
+// CacheOptions are for the manager whose cache decisions are made from. Nothing here changes what it reads, so the cache
+// need not copy it for each request.
+func CacheOptions() cache.Options {
+	return cache.Options{DefaultUnsafeDisableDeepCopy: ptr.To(true)}
 }
 
 // Options are what Register needs. Every field is required.

@@ -44,6 +44,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("job update", func(t *testing.T) { testJobUpdate(t, s) })
 	t.Run("account deletion", func(t *testing.T) { testAccountDeletion(t, s) })
 	t.Run("classes", func(t *testing.T) { testClassNames(t, s) })
+	t.Run("mutating policy", func(t *testing.T) { testMutatingPolicy(t, s) })
 	t.Run("metrics", func(t *testing.T) { testMetrics(t, s) })
 	t.Run("certificate", func(t *testing.T) { testCertificate(t, s) })
 	t.Run("ledger away", func(t *testing.T) { testLedgerAway(t, s) })

@@ -16,7 +16,8 @@ import (
 	"github.com/gpubank/gpubank/pkg/workload"
 )
 
-// What is a GPU by its name is said in three places: in Go, in the webhook's match conditions, and in GPUClass.
+// What is a GPU by its name is said in four places: in Go, in the webhook's match conditions, in the mutating policies, and in
+// GPUClass.
 func TestGPUNamesAgree(t *testing.T) {
 	conditions := 0
 	for _, object := range render(t, "manifests/webhook") {
@@ -39,6 +40,13 @@ func TestGPUNamesAgree(t *testing.T) {
 	}
 	if conditions != 5 {
 		t.Errorf("%d match conditions about GPUs, want 5", conditions)
+	}
+	for _, object := range render(t, "manifests/mutating-policy/policy.yaml") {
+		content, err := object.MarshalJSON()
+		must(t, err)
+		if object.GetKind() == "MutatingAdmissionPolicy" && !strings.Contains(string(content), "name.matches('"+workload.GPUNamePattern+"')") {
+			t.Errorf("%s has another pattern", object.GetName())
+		}
 	}
 	found := false
 	for _, object := range render(t, "manifests/crd") {
