@@ -14,7 +14,7 @@ import (
 	"github.com/gpubank/gpubank/bench/report"
 )
 
-// The benchmark itself runs, in small: one pair at one rate.
+// The benchmark itself runs, in small: one pair at one rate for each installation.
 func TestRun(t *testing.T) {
 	folder := t.TempDir()
 	err := Run(t.Context(), folder, Options{Rates: []int{20}, Pairs: 1, Run: 2 * time.Second, WarmUp: 500 * time.Millisecond, Progress: func(line string) { t.Log(line) }})
@@ -36,7 +36,9 @@ func TestRun(t *testing.T) {
 			t.Errorf("%+v has a latency that is none", figure)
 		}
 	}
-	if want := []string{"admission_p99_20_vs_none", "admission_p50_20_vs_none"}; !slices.Equal(names, want) {
+	if want := []string{
+		"admission_p99_20_vs_none", "admission_p50_20_vs_none", "admission_policy_p99_20_vs_none", "admission_policy_p50_20_vs_none",
+	}; !slices.Equal(names, want) {
 		t.Errorf("figures are %v, want %v", names, want)
 	}
 }

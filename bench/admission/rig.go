@@ -1,10 +1,14 @@
 package admission
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -21,6 +26,7 @@ import (
 	"github.com/gpubank/gpubank/pkg/ledger"
 	"github.com/gpubank/gpubank/pkg/ledger/postgres"
 	"github.com/gpubank/gpubank/test/cluster"
+	"github.com/gpubank/gpubank/test/cluster/binaries"
 	"github.com/gpubank/gpubank/test/cluster/parts"
 )
 
@@ -43,15 +49,15 @@ type rig struct {
 	runs         int
 }
 
-func newRig(ctx context.Context, progress func(string)) (*rig, error) {
+func newRig(ctx context.Context, installed installation, progress func(string)) (*rig, error) {
 	r := &rig{}
-	if err := r.start(ctx, progress); err != nil {
+	if err := r.start(ctx, installed, progress); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
 }
 
-func (r *rig) start(ctx context.Context, progress func(string)) error {
+func (r *rig) start(ctx context.Context, installed installation, progress func(string)) error {
 	var err error
 	if r.postgres, err = cluster.StartPostgres(ctx, cluster.PostgresOptions{Progress: progress}); err != nil {
 		return err
@@ -79,6 +85,11 @@ func (r *rig) start(ctx context.Context, progress func(string)) error {
 	}
 	if err := r.enrol(ctx); err != nil {
 		return err
+	}
+	if installed.policy {
+		if err := r.applyPolicy(ctx); err != nil {
+			return err
+		}
 	}
 	// What would react to the Jobs has done its part.
 	return errors.Join(r.bank.Scheduler.Stop(), r.bank.Controller.Stop(), r.controlPlane.ControllerManager.Stop())
@@ -110,19 +121,68 @@ func (r *rig) enrol(ctx context.Context) error {
 	if err := r.controlPlane.CreateNamespace(ctx, enrolled, map[string]string{v1alpha1.AccountLabel: account}); err != nil {
 		return err
 	}
+	// It passes once account, grant and rate are in the ledger.
+	return wait(ctx, "namespace "+enrolled+" can create GPU Jobs", func(ctx context.Context) error { return r.probe(ctx) })
+}
+
+// probe creates a Job that holds nothing, because it is a dry run.
+func (r *rig) probe(ctx context.Context) error {
+	_, err := r.client.BatchV1().Jobs(enrolled).Create(ctx, job("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	return err
+}
+
+// applyPolicy applies the component mutating-policy and waits until the API server works by it.
+func (r *rig) applyPolicy(ctx context.Context) error {
+	root, err := binaries.ModuleRoot()
+	if err != nil {
+		return err
+	}
+	content, err := os.ReadFile(filepath.Join(root, "manifests", "mutating-policy", "policy.yaml"))
+	if err != nil {
+		return fmt.Errorf("read the component mutating-policy: %w", err)
+	}
+	applier, err := parts.NewApplier(r.controlPlane.RESTConfig())
+	if err != nil {
+		return err
+	}
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4<<10)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := documents.Decode(&object.Object); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return fmt.Errorf("read the component mutating-policy: %w", err)
+		}
+		if err := applier.Apply(ctx, object, false); err != nil {
+			return err
+		}
+	}
+	return wait(ctx, "the component mutating-policy works", func(ctx context.Context) error {
+		if err := r.probe(ctx); err != nil {
+			return err
+		}
+		metrics, err := r.client.BatchV1().RESTClient().Get().AbsPath("/metrics").Do(ctx).Raw()
+		if err == nil && !bytes.Contains(metrics, []byte(`policy="gpubank-job"`)) {
+			err = errors.New("the API server has not completed a Job by policy gpubank-job yet")
+		}
+		return err
+	})
+}
+
+// wait asks until the answer is no error, for at most a minute.
+func wait(ctx context.Context, what string, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		// A dry run holds nothing. It passes once account, grant and rate are in the ledger.
-		_, err := r.client.BatchV1().Jobs(enrolled).Create(ctx, job("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		err := ask(ctx)
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait until namespace %s can create GPU Jobs: %w", enrolled, err)
+			return fmt.Errorf("wait until %s: %w", what, err)
 		case <-tick.C:
 		}
 	}
