@@ -4,8 +4,12 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // Credits is an amount of credits in decimal notation with at most six decimals, such as "10000" or "0.25".
 // It is a string because money has no "roughly": no float and no unit suffix ever touches it.
-// +kubebuilder:validation:Pattern=`^-?[0-9]{1,12}(\.[0-9]{1,6})?$`
-// +kubebuilder:validation:MaxLength=20
+// ---
+// It holds whatever the ledger may have to say of an account, so that no status is ever unwritable: the ledger keeps
+// balances and reserved sums within ±4,000,000,000,000 credits, and what is available is the one less the other, so down
+// to twice that below zero. What people write has narrower rules of its own.
+// +kubebuilder:validation:Pattern=`^-?[0-9]{1,13}(\.[0-9]{1,6})?$`
+// +kubebuilder:validation:MaxLength=21
 type Credits string
 
 // CreditAccount is who pays for GPU time.
@@ -57,6 +61,7 @@ type AccountPolicy struct {
 	// OverdraftLimit is how far below zero holds may take the available credits, "0" or more.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-')",message="overdraftLimit must not be negative"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^-?([0-3]?[0-9]{1,12}([.][0-9]+)?|4000000000000([.]0+)?)$')",message="overdraftLimit must be at most 4000000000000, the most that the ledger keeps"
 	OverdraftLimit Credits `json:"overdraftLimit,omitempty"`
 }
 
@@ -118,6 +123,7 @@ type CreditGrantSpec struct {
 	Account string `json:"account"`
 	// Credits to add, more than 0.
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('-') && self.matches('[1-9]')",message="credits must be more than 0"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^-?([0-3]?[0-9]{1,12}([.][0-9]+)?|4000000000000([.]0+)?)$')",message="credits must be at most 4000000000000, the most that the ledger keeps"
 	Credits Credits `json:"credits"`
 	// Reason is shown in the account's statement.
 	// +kubebuilder:validation:MinLength=1
