@@ -10,6 +10,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/gpubank/gpubank/api/v1alpha1"
@@ -28,7 +30,39 @@ type GrantReconciler struct {
 func (r *GrantReconciler) SetupWithManager(manager ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(manager).Named("creditgrant").
 		For(&v1alpha1.CreditGrant{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		// A grant is often applied together with its account, and may come first.
+		Watches(&v1alpha1.CreditAccount{}, handler.EnqueueRequestsFromMapFunc(r.waitingFor), builder.WithPredicates(becameReady)).
 		Complete(r)
+}
+
+// becameReady passes the moment at which the ledger knows an account, and no other change of it.
+var becameReady = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		before, wasAccount := e.ObjectOld.(*v1alpha1.CreditAccount)
+		after, isAccount := e.ObjectNew.(*v1alpha1.CreditAccount)
+		return wasAccount && isAccount &&
+			!meta.IsStatusConditionTrue(before.Status.Conditions, v1alpha1.ConditionReady) &&
+			meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.ConditionReady)
+	},
+}
+
+// waitingFor lists the grants to an account that are not posted.
+func (r *GrantReconciler) waitingFor(ctx context.Context, account client.Object) []ctrl.Request {
+	grants := &v1alpha1.CreditGrantList{}
+	if err := r.Client.List(ctx, grants); err != nil {
+		return nil // from memory; each of them is tried again by itself
+	}
+	var requests []ctrl.Request
+	for i := range grants.Items {
+		grant := &grants.Items[i]
+		if grant.Spec.Account == account.GetName() && !isTrueFor(grant.Status.Conditions, v1alpha1.ConditionPosted, grant.Generation) {
+			requests = append(requests, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(grant)})
+		}
+	}
+	return requests
 }
 
 // Reconcile implements reconcile.Reconciler.
