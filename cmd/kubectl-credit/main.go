@@ -18,13 +18,14 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	command := cli.NewCommand(cli.Dependencies{OpenLedger: openLedger, Now: time.Now})
-	if err := command.ExecuteContext(ctx); err != nil {
+	err := command.ExecuteContext(ctx)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "error: "+err.Error())
-		os.Exit(1)
 	}
+	os.Exit(cli.ExitCode(err))
 }
 
-func openLedger(ctx context.Context, databaseURLFile string) (cli.StatementReader, error) {
+func openLedger(ctx context.Context, databaseURLFile string) (cli.LedgerReader, error) {
 	url, err := os.ReadFile(databaseURLFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the ledger's address: %w", err)

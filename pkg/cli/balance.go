@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,10 +36,8 @@ func balanceCommand(where *cluster) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if format == jsonFormat {
-				return writeJSON(command.OutOrStdout(), balancesOf(accounts))
-			}
-			return writeBalances(command.OutOrStdout(), balancesOf(accounts))
+			balances := balancesOf(accounts)
+			return write(command, format, balances, func(out io.Writer) error { return writeBalances(out, balances) })
 		},
 	}
 	outputFlag(command, &format)
@@ -54,7 +51,10 @@ func readAccounts(ctx context.Context, api client.Reader, names []string) ([]v1a
 		if apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("there is no CreditAccount %q; kubectl credit balance lists those that are", names[0])
 		}
-		return []v1alpha1.CreditAccount{account}, err
+		if err != nil {
+			return nil, fmt.Errorf("read CreditAccount %s: %w", names[0], err)
+		}
+		return []v1alpha1.CreditAccount{account}, nil
 	}
 	list := v1alpha1.CreditAccountList{}
 	if err := api.List(ctx, &list); err != nil {
@@ -90,13 +90,12 @@ func writeBalances(out io.Writer, balances []balance) error {
 		_, err := fmt.Fprintln(out, "There are no CreditAccounts.")
 		return err
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "ACCOUNT\tPARENT\tAVAILABLE\tRESERVED\tBALANCE\tCHARGED\t")
+	rows := [][]string{{"ACCOUNT", "PARENT", "AVAILABLE", "RESERVED", "BALANCE", "CHARGED"}}
 	for _, b := range balances {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t\n", b.Account, cmp.Or(b.Parent, "-"),
-			display(b.Available), display(b.Reserved), display(b.Balance), display(b.Charged))
+		rows = append(rows, []string{b.Account, cmp.Or(b.Parent, "-"),
+			display(b.Available), display(b.Reserved), display(b.Balance), display(b.Charged)})
 	}
-	return table.Flush()
+	return table(out, 2, rows)
 }
 
 // display writes an amount for people, and what cannot be read as it is.

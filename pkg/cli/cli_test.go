@@ -49,16 +49,22 @@ func TestWriteBalances(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "" +
-		"  ACCOUNT  PARENT  AVAILABLE  RESERVED  BALANCE  CHARGED\n" +
-		"      lab       -          -         -        -        -\n" +
-		"   team-b     lab      7,600     2,400   10,000     0.25\n"
+		"ACCOUNT  PARENT  AVAILABLE  RESERVED  BALANCE  CHARGED\n" +
+		"lab      -               -         -        -        -\n" +
+		"team-b   lab         7,600     2,400   10,000     0.25\n"
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
 }
 
-// reader has one account and remembers what it was asked.
-type reader struct{ from, to time.Time }
+// reader has one account, what the test puts in, and remembers what it was asked.
+type reader struct {
+	from, to      time.Time
+	discrepancies []ledger.Discrepancy
+	violations    []ledger.Violation
+	err           error
+	closed        bool
+}
 
 func (r *reader) Account(_ context.Context, name string) (ledger.Account, bool, error) {
 	return ledger.Account{Name: name}, name == "team-a", nil
@@ -69,7 +75,31 @@ func (r *reader) Statement(_ context.Context, account string, from, to time.Time
 	return ledger.Statement{Account: account, From: from, To: to, Closing: 5 * ledger.Credit}, nil
 }
 
-func (r *reader) Close() {}
+func (r *reader) Discrepancies(context.Context) ([]ledger.Discrepancy, error) {
+	return r.discrepancies, r.err
+}
+
+func (r *reader) Audit(context.Context) ([]ledger.Violation, error) { return r.violations, r.err }
+
+func (r *reader) Size(context.Context) (ledger.Size, error) {
+	return ledger.Size{Accounts: 1, Reservations: 340, Allocations: 402, Intervals: 98_765, Entries: 1_234_567}, nil
+}
+
+func (r *reader) Close() { r.closed = true }
+
+// run executes the command against store and returns what it wrote.
+func run(t *testing.T, store *reader, arguments ...string) (string, error) {
+	t.Helper()
+	command := NewCommand(Dependencies{
+		OpenLedger: func(context.Context, string) (LedgerReader, error) { return store, nil },
+		Now:        func() time.Time { return now },
+	})
+	var out bytes.Buffer
+	command.SetOut(&out)
+	command.SetArgs(arguments)
+	err := command.ExecuteContext(t.Context())
+	return out.String(), err
+}
 
 func TestStatementCommand(t *testing.T) {
 	for _, test := range []struct {
@@ -82,19 +112,13 @@ func TestStatementCommand(t *testing.T) {
 		{[]string{"team-b", "--database-url-file=f"}, "", `the ledger knows no account "team-b"`},
 		{[]string{"team-a"}, "", "--database-url-file is missing"},
 		{[]string{"team-a", "--database-url-file=f", "-o", "yaml"}, "", "use text or json"},
+		{[]string{"team-a", "--database-url-file=f", "--timeout=0s"}, "", "want more than 0"},
 		{nil, "", "accepts 1 arg(s)"},
 	} {
 		store := &reader{}
-		command := NewCommand(Dependencies{
-			OpenLedger: func(context.Context, string) (StatementReader, error) { return store, nil },
-			Now:        func() time.Time { return now },
-		})
-		var out bytes.Buffer
-		command.SetOut(&out)
-		command.SetArgs(append([]string{"statement"}, test.arguments...))
-		err := command.ExecuteContext(t.Context())
-		if test.problem == "" && (err != nil || !strings.Contains(out.String(), test.output) || !store.to.Equal(now)) {
-			t.Errorf("%v: %v, to %s\n%s", test.arguments, err, store.to, out.String())
+		out, err := run(t, store, append([]string{"statement"}, test.arguments...)...)
+		if test.problem == "" && (err != nil || !strings.Contains(out, test.output) || !store.to.Equal(now) || !store.closed) {
+			t.Errorf("%v: %v, to %s, closed: %v\n%s", test.arguments, err, store.to, store.closed, out)
 		}
 		if test.problem != "" && (err == nil || !strings.Contains(err.Error(), test.problem)) {
 			t.Errorf("%v: %v, want %q", test.arguments, err, test.problem)

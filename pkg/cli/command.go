@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -13,23 +14,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gpubank/gpubank/api/v1alpha1"
-	"github.com/gpubank/gpubank/pkg/ledger"
 )
-
-// StatementReader reads an account's statement from the ledger.
-type StatementReader interface {
-	// Statement covers [from, to) by the time that movements were recorded. An account without any has an empty one.
-	Statement(ctx context.Context, account string, from, to time.Time) (ledger.Statement, error)
-	// Account returns the row and whether there is one.
-	Account(ctx context.Context, name string) (ledger.Account, bool, error)
-	// Close ends the connection.
-	Close()
-}
 
 // Dependencies are what the command is given by main.
 type Dependencies struct {
 	// OpenLedger connects to the ledger's database whose URL is in a file.
-	OpenLedger func(ctx context.Context, databaseURLFile string) (StatementReader, error)
+	OpenLedger func(ctx context.Context, databaseURLFile string) (LedgerReader, error)
 	Now        func() time.Time
 }
 
@@ -55,8 +45,20 @@ func NewCommand(deps Dependencies) *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&where.kubeconfig, "kubeconfig", "", "Path of the kubeconfig file; default as kubectl's.")
 	root.PersistentFlags().StringVar(&where.context, "context", "", "Name of the kubeconfig context to use.")
-	root.AddCommand(balanceCommand(&where), statementCommand(deps))
+	root.AddCommand(balanceCommand(&where), statementCommand(deps), discrepanciesCommand(deps), auditCommand(deps))
 	return root
+}
+
+// ExitCode is the program's status for what its command returned: 0 done, 1 an audit found violations, 2 it failed.
+// As with diff and grep, a script can tell bad news from no news.
+func ExitCode(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, ErrUnsound):
+		return 1
+	}
+	return 2
 }
 
 // client returns a client with the caller's own rights.

@@ -2,15 +2,23 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/gpubank/gpubank/pkg/ledger"
 )
 
+// StatementReader reads an account's statement from the ledger.
+type StatementReader interface {
+	// Statement covers [from, to) by the time that movements were recorded. An account without any has an empty one.
+	Statement(ctx context.Context, account string, from, to time.Time) (ledger.Statement, error)
+}
+
 func statementCommand(deps Dependencies) *cobra.Command {
-	var from, to, format, databaseURLFile string
+	var from, to string
+	var access *ledgerAccess
 	command := &cobra.Command{
 		Use:   "statement ACCOUNT",
 		Short: "Show an account's movements and workloads over a period (needs read access to the ledger's database)",
@@ -20,47 +28,36 @@ func statementCommand(deps Dependencies) *cobra.Command {
 			"Times are UTC, as 2006-01-02 or RFC 3339. The period includes --from and excludes --to.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, arguments []string) error {
-			if err := checkFormat(format); err != nil {
-				return err
-			}
 			period, err := parsePeriod(from, to, deps.Now())
 			if err != nil {
 				return err
 			}
-			if databaseURLFile == "" {
-				return errors.New("--database-url-file is missing: name a file that holds the ledger's PostgreSQL URL, of a role that may read it")
-			}
-			store, err := deps.OpenLedger(command.Context(), databaseURLFile)
-			if err != nil {
-				return err
-			}
-			defer store.Close()
-			return writeStatement(command, store, arguments[0], period, format)
+			return access.read(command, func(ctx context.Context, store LedgerReader) error {
+				statement, err := readStatement(ctx, store, arguments[0], period)
+				if err != nil {
+					return err
+				}
+				return write(command, access.format, statement, statement.WriteText)
+			})
 		},
 	}
 	command.Flags().StringVar(&from, "from", "", "Start of the period; the beginning of this month if empty.")
 	command.Flags().StringVar(&to, "to", "", "End of the period; now if empty.")
-	command.Flags().StringVar(&databaseURLFile, "database-url-file", "", "File with the PostgreSQL URL of the ledger.")
-	outputFlag(command, &format)
+	access = addAccess(command, deps, readTimeout)
 	return command
 }
 
-func writeStatement(command *cobra.Command, store StatementReader, account string, over period, format string) error {
-	ctx, cancel := context.WithTimeout(command.Context(), readTimeout)
-	defer cancel()
+func readStatement(ctx context.Context, store LedgerReader, account string, over period) (ledger.Statement, error) {
 	if _, known, err := store.Account(ctx, account); err != nil {
-		return fmt.Errorf("read account %s: %w", account, err)
+		return ledger.Statement{}, fmt.Errorf("read account %s: %w", account, err)
 	} else if !known {
-		return fmt.Errorf("the ledger knows no account %q", account)
+		return ledger.Statement{}, unknownAccount(account)
 	}
 	statement, err := store.Statement(ctx, account, over.from, over.to)
 	if err != nil {
-		return fmt.Errorf("read the statement of account %s: %w", account, err)
+		return ledger.Statement{}, fmt.Errorf("read the statement of account %s: %w", account, err)
 	}
-	if format == jsonFormat {
-		return writeJSON(command.OutOrStdout(), statement)
-	}
-	return statement.WriteText(command.OutOrStdout())
+	return statement, nil
 }
 
 // readTimeout bounds the wait for the database, which may be away.

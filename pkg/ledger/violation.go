@@ -13,3 +13,12 @@ type Violation struct {
 }
 
 func (v Violation) String() string { return fmt.Sprintf("%s %s: %s", v.Invariant, v.Subject, v.Detail) }
+
+// Size counts the rows that an audit goes over.
+type Size struct {
+	Accounts     int64 `json:"accounts"`
+	Reservations int64 `json:"reservations"`
+	Allocations  int64 `json:"allocations"`
+	Intervals    int64 `json:"intervals"`
+	Entries      int64 `json:"entries"`
+}

@@ -173,3 +173,15 @@ func TestMalformedTexts(t *testing.T) {
 		}
 	}
 }
+
+func TestSizeCountsWhatIsAudited(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.teamWith("team", 100)
+	f.do(lt.Account("other", "", 0), lt.Hold("job", "team", 1, 50), lt.Hold("next", "team", 1, 5), lt.Allocate("pod", "job", "team", 1),
+		lt.Interval("pod", 0, 0, 5), lt.Interval("pod", 0, 5, 9))
+	want := ledger.Size{Accounts: 2, Reservations: 2, Allocations: 1, Intervals: 2, Entries: 3}
+	if got, err := f.store.Size(t.Context()); err != nil || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+}

@@ -128,3 +128,7 @@ WHERE amount <= 0 OR debit = credit
    OR (debit <> 'system:issuance' AND NOT EXISTS (SELECT FROM account a WHERE a.name = e.debit))
    OR (credit <> 'system:revenue' AND NOT EXISTS (SELECT FROM account a WHERE a.name = e.credit))
 ORDER BY 2;
+
+-- name: AuditSize
+SELECT (SELECT count(*) FROM account), (SELECT count(*) FROM reservation), (SELECT count(*) FROM allocation),
+       (SELECT count(*) FROM metered_interval), (SELECT count(*) FROM entry);

@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpubank/gpubank/pkg/ledger"
+)
+
+// DiscrepancyReader reads the disagreements that the ledger keeps.
+type DiscrepancyReader interface {
+	// Discrepancies returns all of them.
+	Discrepancies(ctx context.Context) ([]ledger.Discrepancy, error)
+}
+
+func discrepanciesCommand(deps Dependencies) *cobra.Command {
+	var access *ledgerAccess
+	command := &cobra.Command{
+		Use:   "discrepancies [ACCOUNT]",
+		Short: "Show what node, scheduler, pod status and ledger disagree about (needs read access to the ledger's database)",
+		Long: "Show what node, scheduler, pod status and ledger disagree about, newest first, with what each side says, and what the\n" +
+			"ledger made of it. With ACCOUNT, only what concerns that account; a pod that the ledger has never heard of has none.\n\n" +
+			"It is read from the ledger's PostgreSQL database, not through the API server, so it needs a role that may read\n" +
+			"that database. It changes nothing.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(command *cobra.Command, arguments []string) error {
+			account := strings.Join(arguments, "")
+			return access.read(command, func(ctx context.Context, store LedgerReader) error {
+				found, err := readDiscrepancies(ctx, store, account)
+				if err != nil {
+					return err
+				}
+				return write(command, access.format, found, func(out io.Writer) error { return writeDiscrepancies(out, account, found) })
+			})
+		},
+	}
+	access = addAccess(command, deps, readTimeout)
+	return command
+}
+
+// discrepancy is ledger.Discrepancy as JSON has it.
+type discrepancy struct {
+	Key     string                 `json:"key"`
+	Kind    ledger.DiscrepancyKind `json:"kind"`
+	PodUID  string                 `json:"pod_uid"`
+	Account string                 `json:"account,omitempty"`
+	Ledger  string                 `json:"ledger"`
+	Other   string                 `json:"other"`
+	FoundAt time.Time              `json:"found_at"`
+}
+
+// readDiscrepancies returns them newest first; with account, only that account's.
+func readDiscrepancies(ctx context.Context, store LedgerReader, account string) ([]discrepancy, error) {
+	all, err := store.Discrepancies(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read discrepancies: %w", err)
+	}
+	found := make([]discrepancy, 0, len(all)) // not nil: JSON says [] when there are none
+	for _, d := range all {
+		if account == "" || d.Account == account {
+			found = append(found, discrepancy(d))
+		}
+	}
+	if account != "" && len(found) == 0 {
+		if _, known, err := store.Account(ctx, account); err != nil {
+			return nil, fmt.Errorf("read account %s: %w", account, err)
+		} else if !known {
+			return nil, unknownAccount(account)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b discrepancy) int { return b.FoundAt.Compare(a.FoundAt) })
+	return found, nil
+}
+
+func writeDiscrepancies(out io.Writer, account string, found []discrepancy) error {
+	var text strings.Builder
+	of := ""
+	if account != "" {
+		of = " of account " + account
+	}
+	if len(found) == 0 {
+		text.WriteString(paragraph("", "There are no discrepancies"+of+": node, scheduler, pod status and ledger agree."))
+	} else {
+		fmt.Fprintf(&text, "%s%s, newest first, times in UTC\n", plural(len(found), "discrepancy", "discrepancies"), of)
+	}
+	var kinds []ledger.DiscrepancyKind
+	for _, d := range found {
+		if !slices.Contains(kinds, d.Kind) {
+			kinds = append(kinds, d.Kind)
+		}
+		fmt.Fprintf(&text, "\n%s  %s\n", d.FoundAt.UTC().Format(time.DateTime), d.Kind)
+		if d.Account != "" {
+			text.WriteString(paragraph("  account  ", d.Account))
+		}
+		text.WriteString(paragraph("  pod UID  ", d.PodUID))
+		text.WriteString(paragraph("  ledger   ", d.Ledger))
+		text.WriteString(paragraph("  other    ", d.Other))
+	}
+	for i, kind := range kinds {
+		if i == 0 {
+			text.WriteString("\nWhat they mean\n")
+		}
+		text.WriteString("\n" + string(kind) + "\n" + paragraph("  ", kindMeaning(kind)))
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+// kindMeaning says what a discrepancy is and what it does to the bill.
+func kindMeaning(kind ledger.DiscrepancyKind) string {
+	switch kind {
+	case ledger.IntervalConflict:
+		return "A node reported the same time twice, differently. The first report is charged, the second is not."
+	case ledger.IntervalOutsidePod:
+		return "A node metered time before the pod's start or after its end. Only the pod's own time is charged, " +
+			"except for what was charged before its end was known: those charges stand."
+	case ledger.GPUChargedTwice:
+		return "One GPU was metered for two pods at once. Both are charged; an exclusive GPU cannot be held twice, so look at the node."
+	case ledger.GPUCountDiffers:
+		return "The node reports another number of GPUs than was allocated. The allocated number is charged."
+	case ledger.StartDiffers:
+		return "Two sources disagree on when the pod started, or whether it ever held its GPUs. What the ledger had first stands."
+	case ledger.EndUnknown:
+		return "The pod vanished before anyone saw it finish. It is charged until the last moment that somebody vouches for."
+	case ledger.UnknownAllocation:
+		return "A node meters a pod that the ledger has not allocated there. It is not charged: GPUs are in use that nobody pays for."
+	}
+	return "This version of kubectl credit does not know the kind."
+}
+
+// plural is "1 one" or "n many".
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
