@@ -32,8 +32,6 @@ var layers = []string{"pkg/webhook", "pkg/controller", "pkg/kueue", "pkg/meter",
 var shared = map[string]string{
 	// The intake's protocol: the agent speaks it, the controller answers.
 	"pkg/meter/intakeapi": "pkg/controller",
-	// How a serving certificate is made and rotated.
-	"pkg/controller/servingcert": "cmd/credit-webhook",
 }
 
 // mayImport says whether from may import to, both of this module; the answer is the rule that forbids it, or "".

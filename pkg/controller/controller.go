@@ -27,7 +27,7 @@ import (
 	"github.com/gpubank/gpubank/pkg/controller/accounts"
 	"github.com/gpubank/gpubank/pkg/controller/intake"
 	"github.com/gpubank/gpubank/pkg/controller/lifecycle"
-	"github.com/gpubank/gpubank/pkg/controller/servingcert"
+	"github.com/gpubank/gpubank/pkg/servingcert"
 )
 
 // Names that manifests, agents and the controller share.
