@@ -83,17 +83,25 @@ func wholeMicroseconds(times ...time.Time) bool {
 	return true
 }
 
-// result translates the ledger's verdict for the agent.
-func result(key string, verdict ledger.Verdict) intakeapi.Result {
+// unknownPodPatience is how old an interval of a pod without an allocation may become before its refusal is final. An
+// allocation that is still to come (a controller or database that was away) comes within minutes of the intake's own
+// return, and charges the pod's whole time whether or not intervals cover it. Without an end, pods that nobody pays for,
+// such as one that carries an account's label in a namespace that is not enrolled, would fill their node's spool for good.
+const unknownPodPatience = time.Hour
+
+// result translates the ledger's verdict on an interval for the agent.
+func result(interval intakeapi.Interval, verdict ledger.Verdict, now time.Time) intakeapi.Result {
 	switch {
 	case verdict.Refusal != nil:
+		code := verdict.Refusal.Code
+		givenUp := code == ledger.UnknownPod && now.Sub(interval.End) > unknownPodPatience
 		return intakeapi.Result{
-			Key: key, Outcome: intakeapi.Refused, Code: string(verdict.Refusal.Code),
-			Message: verdict.Refusal.Message, Retry: verdict.Refusal.Code.Retryable(),
+			Key: interval.Key, Outcome: intakeapi.Refused, Code: string(code),
+			Message: verdict.Refusal.Message, Retry: code.Retryable() && !givenUp,
 		}
 	case verdict.Replayed:
-		return intakeapi.Result{Key: key, Outcome: intakeapi.Repeat}
+		return intakeapi.Result{Key: interval.Key, Outcome: intakeapi.Repeat}
 	default:
-		return intakeapi.Result{Key: key, Outcome: intakeapi.Charged}
+		return intakeapi.Result{Key: interval.Key, Outcome: intakeapi.Charged}
 	}
 }

@@ -213,7 +213,7 @@ func (s *Server) charge(ctx context.Context, node string, body intakeapi.Interva
 		if refusal := verdicts[n].Refusal; refusal != nil && refusal.Code == ledger.StaleEpoch {
 			return nil, staleEpoch(refusal.Message)
 		}
-		results[i] = result(body.Intervals[i].Key, verdicts[n])
+		results[i] = result(body.Intervals[i], verdicts[n], s.options.Clock.Now())
 	}
 	return results, nil
 }

@@ -208,6 +208,31 @@ func TestEachIntervalGetsItsAnswerInOrder(t *testing.T) {
 	}
 }
 
+// Pods that nobody will ever pay for must not fill a node's spool for good.
+func TestAnUnknownPodsIntervalsAreGivenUpInTheEnd(t *testing.T) {
+	f := newFixture()
+	sent := []intakeapi.Interval{interval("forged", 0, 60), interval("forged", 60, 120), interval("ahead", 0, 60)}
+	f.ledger.byKey[sent[0].Key] = refused(ledger.UnknownPod)
+	f.ledger.byKey[sent[1].Key] = refused(ledger.UnknownPod)
+	f.ledger.byKey[sent[2].Key] = refused(ledger.InTheFuture)
+	f.clock.SetTime(sent[0].End.Add(unknownPodPatience + time.Second)) // the second's end is not as old yet
+	body, err := json.Marshal(intakeapi.IntervalsRequest{Node: "n1", Epoch: 7, Intervals: sent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got intakeapi.IntervalsResponse
+	if err := json.Unmarshal(f.post(intakeapi.IntervalsPath, "good", string(body)).Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	var settled []bool
+	for _, result := range got.Results {
+		settled = append(settled, result.Settled())
+	}
+	if diff := cmp.Diff([]bool{true, false, false}, settled); diff != "" {
+		t.Errorf("which intervals the agent may forget: -want +got\n%s", diff)
+	}
+}
+
 func TestAWholeReportIsTurnedAway(t *testing.T) {
 	one, err := json.Marshal(intakeapi.IntervalsRequest{Node: "n1", Epoch: 6, Intervals: []intakeapi.Interval{interval("a", 0, 60)}})
 	if err != nil {
