@@ -23,6 +23,7 @@ import (
 func TestController(t *testing.T) {
 	s := newSuite(t)
 	t.Run("grant", func(t *testing.T) { testGrantOnce(t, s) })
+	t.Run("largest amount", func(t *testing.T) { testLargestAmount(t, s) })
 	t.Run("parent", func(t *testing.T) { testParentFirst(t, s) })
 	t.Run("account deletion", func(t *testing.T) { testAccountDeletion(t, s) })
 	t.Run("settlement", func(t *testing.T) { testSettlement(t, s) })
@@ -70,6 +71,25 @@ func testGrantOnce(t *testing.T, s *suite) {
 	})
 	must(t, s.admin.Create(ctx, &v1alpha1.CreditAccount{ObjectMeta: metav1.ObjectMeta{Name: "late-team"}}))
 	s.shows(t, "late-team", "5", "0", "0")
+}
+
+// The API server's range is the ledger's: the most is posted and shown, more is refused where it is written.
+func testLargestAmount(t *testing.T, s *suite) {
+	s.team(t, "largest", int64(ledger.MaxAmount/ledger.Credit))
+	for _, credits := range []v1alpha1.Credits{"4000000000000.000001", "-1", "0"} {
+		err := s.admin.Create(t.Context(), &v1alpha1.CreditGrant{
+			ObjectMeta: metav1.ObjectMeta{Name: "refused"}, Spec: v1alpha1.CreditGrantSpec{Account: "largest", Credits: credits, Reason: "test"},
+		})
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "credits must be") {
+			t.Errorf("a grant of %s: %v", credits, err)
+		}
+	}
+	// The least that can be available, which only usage beyond holds could bring about.
+	account := &v1alpha1.CreditAccount{ObjectMeta: metav1.ObjectMeta{Name: "largest"}}
+	must(t, s.get(t.Context(), account))
+	before := account.DeepCopy()
+	account.Status.Available = v1alpha1.Credits(ledger.FormatCredits(1 - 2*ledger.MaxAmount))
+	must(t, s.admin.Status().Patch(t.Context(), account, client.MergeFrom(before), client.DryRunAll))
 }
 
 func testParentFirst(t *testing.T, s *suite) {
