@@ -41,9 +41,7 @@ func TestCrashTable(t *testing.T) {
 		s.submit(t)
 		s.placed(t)
 		s.run(t)
-		s.finish(t)
-		s.settled(t)
-		s.sameAs(t, undisturbed)
+		s.endsAs(t, undisturbed)
 	})
 
 	t.Run("scheduler after the allocation is committed, before Bind", func(t *testing.T) {
@@ -63,9 +61,7 @@ func TestCrashTable(t *testing.T) {
 		w.dies(t, w.bank.Scheduler)
 		s.placed(t)
 		s.run(t)
-		s.finish(t)
-		s.settled(t)
-		s.sameAs(t, undisturbed)
+		s.endsAs(t, undisturbed)
 	})
 
 	t.Run("scheduler after the allocation is committed, and the pod is deleted meanwhile", func(t *testing.T) {
@@ -89,9 +85,7 @@ func TestCrashTable(t *testing.T) {
 		s.placed(t)
 		s.reaches(t, ledger.AllocationBound)
 		s.run(t)
-		s.finish(t)
-		s.settled(t)
-		s.sameAs(t, undisturbed)
+		s.endsAs(t, undisturbed)
 	})
 
 	t.Run("controller after the charge is committed, before the acknowledgement", func(t *testing.T) {
@@ -105,9 +99,7 @@ func TestCrashTable(t *testing.T) {
 		}
 		w.dies(t, w.bank.Controller)
 		s.meter(t)
-		s.finish(t)
-		s.settled(t)
-		s.sameAs(t, undisturbed)
+		s.endsAs(t, undisturbed)
 	})
 
 	t.Run("controller after the last interval, before settlement", func(t *testing.T) {
@@ -141,9 +133,7 @@ func TestCrashTable(t *testing.T) {
 		s := w.newStory(t, "oldleader")
 		oldLeaderWakesUp(t, s)
 		s.run(t)
-		s.finish(t)
-		s.settled(t)
-		s.sameAs(t, undisturbed)
+		s.endsAs(t, undisturbed)
 	})
 
 	w.audit(t)

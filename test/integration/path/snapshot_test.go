@@ -26,6 +26,14 @@ func (s *story) snapshot(t *testing.T) string {
 	return strings.ReplaceAll(strings.Join(lines, "\n"), s.name, "team")
 }
 
+// endsAs ends the pod, and fails the test unless the ledger is then the undisturbed run's.
+func (s *story) endsAs(t *testing.T, undisturbed string) {
+	t.Helper()
+	s.finish(t)
+	s.settled(t)
+	s.sameAs(t, undisturbed)
+}
+
 // sameAs fails the test when the story's ledger differs from an undisturbed run's.
 func (s *story) sameAs(t *testing.T, undisturbed string) {
 	t.Helper()
