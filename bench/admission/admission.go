@@ -55,19 +55,24 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Run measures, and writes admission.json into outDir.
+// Run measures, and writes admission.json into outDir. A rate that this machine cannot sustain, so that a request fails, has no
+// figures; the others are written, and then it is an error.
 func Run(ctx context.Context, outDir string, options Options) error {
 	options = options.withDefaults()
 	var figures []report.Figure
 	var version string
+	var all error
 	for _, installed := range []installation{asShipped, withPolicy} {
 		more, postgresVersion, err := installed.measure(ctx, options)
 		if err != nil {
-			return err
+			all = errors.Join(all, fmt.Errorf("%s: %w", installed.what, err))
 		}
 		figures, version = append(figures, more...), postgresVersion
 	}
-	return report.Write(filepath.Join(outDir, "admission.json"), map[string]string{"postgresql": version}, figures)
+	if len(figures) == 0 {
+		return all
+	}
+	return errors.Join(all, report.Write(filepath.Join(outDir, "admission.json"), map[string]string{"postgresql": version}, figures))
 }
 
 // installation is what of the manifests is installed.
@@ -89,22 +94,26 @@ func (i installation) measure(ctx context.Context, options Options) (figures []r
 		return nil, "", err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+	if postgresVersion, err = r.postgresVersion(ctx); err != nil {
+		return nil, "", err
+	}
+	var all error
 	for _, rate := range options.Rates {
 		pairs, err := r.pairs(ctx, rate, options)
 		if err != nil {
-			return nil, "", err
+			all = errors.Join(all, err)
+			continue
 		}
 		figures = append(figures, i.compare(rate, pairs)...)
 	}
-	if err := r.checkHolds(ctx); err != nil {
-		return nil, "", err
+	if all == nil { // of failed requests nobody knows whether they hold anything
+		all = r.checkHolds(ctx)
 	}
 	for _, figure := range figures {
 		options.Progress(fmt.Sprintf("%s: %.1f ms against %.1f ms, ratio %.2f (%.2f to %.2f)",
 			figure.Name, figure.Value, figure.AgainstValue, figure.Ratio, figure.RatioLow, figure.RatioHigh))
 	}
-	postgresVersion, err = r.postgresVersion(ctx)
-	return figures, postgresVersion, err
+	return figures, postgresVersion, all
 }
 
 // pair is one run of each side, one right after the other.

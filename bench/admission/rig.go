@@ -203,14 +203,11 @@ func (r *rig) run(ctx context.Context, namespace string, rate int, options Optio
 		return r.client.BatchV1().RESTClient().Post().Namespace(namespace).Resource("jobs").
 			SetHeader("Content-Type", "application/json").Body(bodies[i]).Do(ctx).Error()
 	})
-	if err != nil {
-		return latencies{}, err
-	}
-	if namespace == enrolled {
+	if err == nil && namespace == enrolled {
 		r.created += count
 	}
-	return result, r.client.BatchV1().Jobs(namespace).DeleteCollection(ctx,
-		metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}, metav1.ListOptions{})
+	return result, errors.Join(err, r.client.BatchV1().Jobs(namespace).DeleteCollection(ctx,
+		metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}, metav1.ListOptions{}))
 }
 
 // checkHolds makes sure that the Jobs of the enrolled namespace, all of them and no others, had their credits set aside: what was
