@@ -41,11 +41,6 @@ func run(ctx context.Context, settings controller.Settings) error {
 		return fmt.Errorf("read the ledger's address: %w", err)
 	}
 	url := strings.TrimSpace(string(databaseURL))
-	if settings.Migrate {
-		if err := postgres.Migrate(ctx, url); err != nil {
-			return fmt.Errorf("bring the ledger's tables up to date: %w", err)
-		}
-	}
 	store, err := postgres.Open(ctx, url, postgres.Options{Logger: klog.Background().WithName("ledger")})
 	if err != nil {
 		return err
@@ -60,10 +55,14 @@ func run(ctx context.Context, settings controller.Settings) error {
 	if err != nil {
 		return fmt.Errorf("name this process: %w", err)
 	}
-	mgr, err := controller.New(ctx, settings, controller.Dependencies{
+	dependencies := controller.Dependencies{
 		Config: config, Ledger: store, Registry: metrics.Registry, Clock: clock.RealClock{},
 		Identity: hostname + "_" + string(uuid.NewUUID()),
-	})
+	}
+	if settings.Migrate {
+		dependencies.Migrate = func(ctx context.Context) error { return postgres.Migrate(ctx, url) }
+	}
+	mgr, err := controller.New(ctx, settings, dependencies)
 	if err != nil {
 		return err
 	}
