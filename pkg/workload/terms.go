@@ -68,6 +68,9 @@ func JobTerms(job *batchv1.Job, demand Demand, defaultMaxRuntime time.Duration) 
 	if !ok {
 		return Terms{}, tooMuch("spec.activeDeadlineSeconds")
 	}
+	if err := checkGrace(&job.Spec.Template.Spec, "spec.template.spec", runtime.Seconds, ptr.Deref(job.Spec.ActiveDeadlineSeconds, 0)); err != nil {
+		return Terms{}, err
+	}
 	return Terms{GPUSeconds: gpuSeconds, MaxGPUs: maxGPUs, PodMaxSeconds: runtime.Seconds}, nil
 }
 
@@ -85,7 +88,31 @@ func PodTerms(pod *corev1.Pod, demand Demand, defaultMaxRuntime time.Duration) (
 	if !ok {
 		return Terms{}, tooMuch("spec.activeDeadlineSeconds")
 	}
+	if err := checkGrace(&pod.Spec, "spec", runtime.Seconds); err != nil {
+		return Terms{}, err
+	}
 	return Terms{GPUSeconds: gpuSeconds, MaxGPUs: demand.GPUs, PodMaxSeconds: runtime.Seconds}, nil
+}
+
+// checkGrace refuses a termination grace period that would make the bound one in name only: a pod that has reached its
+// deadline is stopped with it, and its containers may ignore the signal until it is over. Kubernetes' own default is
+// always let pass, and so is one up to the least bound: what a pod runs beyond its hold is then never more than that.
+// bounds are in seconds, those that are 0 do not exist; at least one does.
+func checkGrace(spec *corev1.PodSpec, field string, bounds ...int64) error {
+	most := int64(math.MaxInt64)
+	for _, bound := range bounds {
+		if bound > 0 {
+			most = min(most, bound)
+		}
+	}
+	most = max(most, corev1.DefaultTerminationGracePeriodSeconds)
+	grace := ptr.Deref(spec.TerminationGracePeriodSeconds, 0)
+	if grace <= most {
+		return nil
+	}
+	return &TermsError{Field: field + ".terminationGracePeriodSeconds", Message: fmt.Sprintf(
+		"%d: the pod could run on for that long after its time is up, and credits are set aside for its own time only; set at most %d, or a longer activeDeadlineSeconds or %s",
+		grace, most, v1alpha1.MaxRuntimeAnnotation)}
 }
 
 // podsOf returns how many pods a Job runs at once and in all, not counting retries.

@@ -31,6 +31,9 @@ func jobDeadline(s int64) shape {
 func podDeadline(s int64) shape {
 	return func(j *batchv1.Job) { j.Spec.Template.Spec.ActiveDeadlineSeconds = ptr.To(s) }
 }
+func grace(s int64) shape {
+	return func(j *batchv1.Job) { j.Spec.Template.Spec.TerminationGracePeriodSeconds = ptr.To(s) }
+}
 func onTemplate(text string) shape {
 	return func(j *batchv1.Job) {
 		j.Spec.Template.Annotations = map[string]string{v1alpha1.MaxRuntimeAnnotation: text}
@@ -70,6 +73,14 @@ func TestJobTerms(t *testing.T) {
 		}}, want: Terms{2400, 4, 600}},
 		"retries draw on the same hold":        {shapes: []shape{podDeadline(600), func(j *batchv1.Job) { j.Spec.BackoffLimit = ptr.To(int32(99)) }}, want: Terms{2400, 4, 600}},
 		"one bound overflows, the other holds": {shapes: []shape{pods(2, math.MaxInt32), podDeadline(math.MaxInt64), jobDeadline(10)}, want: Terms{80, 8, math.MaxInt64}},
+
+		"Kubernetes' own grace period":      {shapes: []shape{podDeadline(5), grace(30)}, want: Terms{20, 4, 5}},
+		"a grace period for a checkpoint":   {shapes: []shape{podDeadline(3600), grace(600)}, want: Terms{14400, 4, 3600}},
+		"a grace period within the default": {shapes: []shape{grace(600)}, byDefault: time.Hour, want: Terms{14400, 4, 3600}},
+		"a grace period past the pod's time": {shapes: []shape{podDeadline(60), jobDeadline(7200), grace(61)},
+			field: "spec.template.spec.terminationGracePeriodSeconds", says: "at most 60"},
+		"a grace period past the Job's": {shapes: []shape{jobDeadline(5), grace(math.MaxInt64)},
+			field: "spec.template.spec.terminationGracePeriodSeconds", says: "at most 30"},
 
 		"parallelism zero":         {shapes: []shape{parallelism(0), podDeadline(600)}, field: "spec.parallelism", says: "suspend: true"},
 		"parallelism negative":     {shapes: []shape{parallelism(-1), podDeadline(600)}, field: "spec.parallelism", says: "1 or more"},
@@ -124,7 +135,9 @@ func TestPodTerms(t *testing.T) {
 		"default":    {pod: &corev1.Pod{}, byDefault: time.Minute, want: Terms{120, 2, 60}},
 		"no bound":   {pod: &corev1.Pod{}, says: "nothing bounds"},
 		"bad":        {pod: annotated("-1m"), says: "outside 1s to 8760h"},
-		"enormous":   {pod: &corev1.Pod{Spec: corev1.PodSpec{ActiveDeadlineSeconds: ptr.To(int64(math.MaxInt64))}}, says: "more than can be counted"},
+		"a year's grace": {pod: &corev1.Pod{Spec: corev1.PodSpec{
+			ActiveDeadlineSeconds: ptr.To(int64(30)), TerminationGracePeriodSeconds: ptr.To(int64(31536000))}}, says: "could run on"},
+		"enormous": {pod: &corev1.Pod{Spec: corev1.PodSpec{ActiveDeadlineSeconds: ptr.To(int64(math.MaxInt64))}}, says: "more than can be counted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := PodTerms(c.pod, demand, c.byDefault)
