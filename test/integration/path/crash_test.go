@@ -64,6 +64,7 @@ func TestCrashTable(t *testing.T) {
 		s.endsAs(t, undisturbed)
 	})
 
+	// A4: what was set aside for a workload that never ran goes back whole.
 	t.Run("scheduler after the allocation is committed, and the pod is deleted meanwhile", func(t *testing.T) {
 		s := w.newStory(t, "deleted")
 		w.arm(t, "scheduler.after-allocate=kill")
