@@ -2,12 +2,15 @@ package admission_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -99,6 +102,7 @@ func testMeteredPods(t *testing.T, s *suite) {
 	pod := newPod("metered", "p", spec(limits("cpu", "1")), func(p *corev1.Pod) {
 		p.Labels = map[string]string{v1alpha1.AccountLabel: "team-a"}
 		p.Finalizers = []string{v1alpha1.MeteringFinalizer}
+		p.Spec.NodeName = "node" // a pod on no node has no grace period
 	})
 	must(t, s.admin.Create(ctx, pod))
 	owner := s.user(t, "alice", "system:masters")
@@ -123,6 +127,36 @@ func testMeteredPods(t *testing.T, s *suite) {
 		t.Errorf("the finalizer was removed: %v", err)
 	}
 	must(t, s.label(ctx, owner, pod, "note", "x"))
+
+	// A deletion's own grace period would let it run past any deadline.
+	eventually(t, func(ctx context.Context) string {
+		err := owner.Delete(ctx, pod.DeepCopy(), client.GracePeriodSeconds(1_000_000), client.DryRunAll)
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "gracePeriodSeconds") {
+			return fmt.Sprintf("deleted with a grace period of days: %v", err)
+		}
+		return ""
+	})
+	if err := owner.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace("metered"), client.GracePeriodSeconds(31), client.DryRunAll); !apierrors.IsForbidden(err) {
+		t.Errorf("deleted as one of many with more than the pod's own grace period: %v", err)
+	}
+	must(t, owner.Delete(ctx, pod.DeepCopy(), client.GracePeriodSeconds(30), client.DryRunAll))
+	must(t, owner.Delete(ctx, pod.DeepCopy(), client.GracePeriodSeconds(0), client.DryRunAll))
 	must(t, owner.Delete(ctx, pod))
 	must(t, controller.Patch(ctx, pod, unfinalize))
+
+	must(t, s.CreateNamespace(ctx, "evicted", map[string]string{v1alpha1.AccountLabel: "team-a"}))
+	pod = newPod("evicted", "p", spec(limits("cpu", "1")))
+	must(t, s.admin.Create(ctx, pod))
+	evict := func(ctx context.Context, seconds int64) error {
+		return owner.SubResource("eviction").Create(ctx, pod.DeepCopy(), &policyv1.Eviction{
+			ObjectMeta: named("evicted", "p"), DeleteOptions: &metav1.DeleteOptions{GracePeriodSeconds: &seconds, DryRun: []string{metav1.DryRunAll}},
+		})
+	}
+	eventually(t, func(ctx context.Context) string {
+		if err := evict(ctx, 3601); !apierrors.IsForbidden(err) {
+			return fmt.Sprintf("evicted with a grace period of more than an hour: %v", err)
+		}
+		return ""
+	})
+	must(t, evict(ctx, 3600))
 }
