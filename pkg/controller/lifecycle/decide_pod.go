@@ -31,6 +31,10 @@ const (
 	alertRefused      = "LedgerRefusedUpdate" // the ledger refuses what the cluster shows
 )
 
+// askForPrice is how often a pod without a price is looked at: a class that appears is no event of the pod's, and one that
+// has ended has no other events any more.
+const askForPrice = time.Minute
+
 // plan is what is to be done about a pod, in this order: commands, finalizer, alert, looking again.
 type plan struct {
 	// commands are submitted in order; the first refusal ends the plan.
@@ -111,7 +115,8 @@ func decideLate(p *plan, facts podFacts, held workload.HeldTime) bool {
 		p.raise(alertUnpaid, "the namespace names account %s, which does not list the namespace: its GPU time is charged to nobody", facts.enrolment.claimed)
 		p.removeFinalizer = held.Ended
 	case facts.demandErr != nil:
-		p.raise(alertUnpriced, "this pod holds GPUs that have no price: %v", facts.demandErr)
+		p.raise(alertUnpriced, "this pod holds GPUs that have no price: %v; it is kept, also after its end, until a GPUClass gives one", facts.demandErr)
+		p.lookAgain = askForPrice
 	default:
 		return true
 	}

@@ -221,7 +221,9 @@ func TestDecidePod(t *testing.T) {
 		{"label and account disagree", podFacts{pod: podWith(running), demand: fourGPUs, enrolment: enrolment{claimed: "team-b"}},
 			plan{alert: alertUnpaid, alertMessage: "the namespace names account team-b, which does not list the namespace: its GPU time is charged to nobody"}},
 		{"no price", podFacts{pod: podWith(finished), enrolment: enrolled, demandErr: errors.New("no GPUClass lists it")},
-			plan{alert: alertUnpriced, alertMessage: "this pod holds GPUs that have no price: no GPUClass lists it"}},
+			// A class that comes back is no event of an ended pod's.
+			plan{alert: alertUnpriced, lookAgain: time.Minute,
+				alertMessage: "this pod holds GPUs that have no price: no GPUClass lists it; it is kept, also after its end, until a GPUClass gives one"}},
 		{"the ledger's binding is not the API server's", podFacts{pod: podWith(unbound, deleted), allocation: allocation(ledger.AllocationBound)},
 			plan{alert: alertNoSuchBind, alertMessage: "the ledger has this pod bound to n1, the API server on no node"}},
 	}
