@@ -45,7 +45,7 @@ func (s *Settings) Bind(flags *flag.FlagSet) {
 	flags.StringVar(&s.IntakeCertDir, "intake-cert-dir", "", "Folder with tls.crt and tls.key, kept by a certificate manager. Empty: make, share and rotate them here, and publish the authority in the ConfigMap intake-ca.")
 	flags.StringVar(&s.IntakeService, "intake-service", "credit-controller", "Service by which node agents call the intake: the certificate's name. Unused with --intake-cert-dir.")
 	flags.StringVar(&s.AgentAccount, "agent-service-account", "nvml-exporter", "Service account of the node agent, the only one that may report.")
-	flags.DurationVar(&s.HoldExpiry, "hold-expiry", 5*time.Minute, "Age at which a hold whose object the API server does not have is given back. Must exceed the API server's longest request.")
+	flags.DurationVar(&s.HoldExpiry, "hold-expiry", 2*time.Minute, "Age at which a hold whose object the API server does not have is given back. Must exceed the API server's longest request.")
 	flags.BoolVar(&s.AllowShortHoldExpiry, "allow-short-hold-expiry", false, "Accept a --hold-expiry below "+leastHoldExpiry.String()+". For tests: a Job that is slow to be stored may lose its hold.")
 	flags.DurationVar(&s.Resync, "resync", time.Minute, "How often everything that the ledger holds open is compared with the cluster, whatever the watches said.")
 	flags.DurationVar(&s.NodeGrace, "node-grace", time.Minute, "Age of a node's last lease renewal from which its pods' allocations are suspect.")
