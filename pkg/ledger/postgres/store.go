@@ -92,8 +92,9 @@ func poolConfig(databaseURL string, opts Options) (*pgxpool.Config, error) {
 		return nil, errors.New("open ledger: the database URL is not a valid PostgreSQL URL, e.g. postgres://user:password@host:5432/gpubank")
 	}
 	// Behind PgBouncer in transaction mode a prepared statement may be gone, or be another client's, at the next
-	// transaction. This mode prepares nothing: it sends text and parameters of known types together.
+	// transaction. This mode prepares nothing by itself: it sends text and parameters of known types together.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	config.AfterConnect = prepare
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "gpubank-ledger"

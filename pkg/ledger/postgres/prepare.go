@@ -1,0 +1,45 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// hot are the statements of the commands that workloads wait for, and of metering. Parsing and planning them costs
+// PostgreSQL more than executing them on a batch of one; figures in docs/designs/ledger-core.md.
+var hot = []string{
+	"TransactionSettings", "TransactionNumber",
+	"AccountLock", "LeadershipShare", "NodeAgentLock", "CommandLoad", "RateLoad", "ReservationLoad", "AllocationLoad", "IntervalLoad", "DeviceLoad",
+	"AccountUpdate", "ReservationInsert", "ReservationUpdate", "AllocationInsert", "AllocationUpdate",
+	"IntervalInsert", "DeviceInsert", "DeviceUpdate", "EntryInsert", "CommandInsert",
+	"ReservationGet",
+}
+
+// prepare prepares the hot statements on a new connection, whose batches then use them. It does so only where the connection
+// leads straight to PostgreSQL: a pooler, such as PgBouncer in transaction mode, may hand each transaction to another server,
+// which knows none of them. One gives itself away by announcing another process than the one that answers.
+func prepare(ctx context.Context, conn *pgx.Conn) error {
+	var process uint32
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&process); err != nil {
+		return fmt.Errorf("ask which process of PostgreSQL answers: %w", err)
+	}
+	if process != conn.PgConn().PID() {
+		return nil
+	}
+	for _, name := range hot {
+		statement := query(name)
+		_, err := conn.Prepare(ctx, statement, statement)
+		var server *pgconn.PgError
+		if errors.As(err, &server) {
+			return nil // not migrated yet: the statement itself will say so, to whoever needs it
+		}
+		if err != nil {
+			return fmt.Errorf("prepare statement %s: %w", name, err)
+		}
+	}
+	return nil
+}
