@@ -22,8 +22,8 @@ import (
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/gpubank/gpubank/api/v1alpha1"
-	"github.com/gpubank/gpubank/pkg/servingcert"
 	"github.com/gpubank/gpubank/pkg/ledger/postgres"
+	"github.com/gpubank/gpubank/pkg/servingcert"
 	"github.com/gpubank/gpubank/pkg/webhook"
 )
 
