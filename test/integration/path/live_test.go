@@ -173,7 +173,7 @@ func postgresAway(t *testing.T, w *world) {
 	eventually(t, "the first Jobs run", func(ctx context.Context) bool { return len(n.bound(ctx)) == running })
 	w.cordon(t, true)
 	for i := range waiting {
-		must(t, w.client.Create(ctx, n.job(fmt.Sprintf("waiting-%d", i), 1, 5)))
+		must(t, w.client.Create(ctx, n.job(fmt.Sprintf("waiting-%d", i), 1, 10)))
 	}
 	eventually(t, "the waiting Jobs have pods", func(ctx context.Context) bool { return len(n.pods(ctx)) == running+waiting })
 
