@@ -46,7 +46,13 @@ down: local ## stop what `make up` started and remove its data
 test: serving postgres lint ## all tests, on a real control plane and a real PostgreSQL
 	@$(PROGRESS) "compiling the tests" go test -p $(TEST_PARALLEL) -run '^$$' $(TEST_PACKAGES) > /dev/null
 	@$(PROGRESS) "testing" go test -p $(TEST_PARALLEL) -timeout 40m $(TEST_FLAGS) $(TEST_PACKAGES)
-	@$(MAKE) --no-print-directory test-nvml
+	@$(MAKE) --no-print-directory test-throughput test-nvml
+
+# Its full size is `make bench BENCH=throughput`; here it runs so that it cannot rot.
+.PHONY: test-throughput
+test-throughput:
+	@$(PROGRESS) "benchmarking throughput, once and small" go test ./bench/throughput -run '^$$' -bench . -benchtime 1x -short > bin/throughput.log || { tail -100 bin/throughput.log; exit 1; }
+	@tail -1 bin/throughput.log
 
 .PHONY: test-nvml
 test-nvml: ## the tests and programs that need a C compiler
