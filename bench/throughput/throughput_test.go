@@ -192,7 +192,7 @@ func openLedger(ctx context.Context, pg *cluster.Postgres, database string) (*po
 	if err := postgres.Migrate(ctx, url); err != nil {
 		return nil, err
 	}
-	store, err := postgres.Open(ctx, url, postgres.Options{})
+	store, err := postgres.Open(ctx, url, postgres.Options{BatchSpacing: creditreservation.CommitSpacing})
 	if err != nil {
 		return nil, err
 	}

@@ -180,7 +180,9 @@ func (s *startup) openLedger(ctx context.Context) (creditreservation.Ledger, err
 	if err != nil {
 		return nil, fmt.Errorf("read the ledger's database URL: %w", err)
 	}
-	store, err := postgres.Open(ctx, strings.TrimSpace(string(url)), postgres.Options{Logger: klog.FromContext(ctx)})
+	store, err := postgres.Open(ctx, strings.TrimSpace(string(url)), postgres.Options{
+		Logger: klog.FromContext(ctx), BatchSpacing: creditreservation.CommitSpacing,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open the ledger named in %s: %w", s.databaseURLFile, err)
 	}

@@ -34,10 +34,12 @@ func (s *Store) work(ctx context.Context) {
 		if batch == nil {
 			return
 		}
+		began := time.Now()
 		away := s.process(ctx, batch)
 		if away == nil {
 			s.failures.recovered(s.log)
 			pause, limit = awayPauseLeast, min(2*limit, s.batchLimit)
+			s.sleep(ctx, s.spacing-time.Since(began))
 			continue
 		}
 		s.failures.note(s.log, away.err)
@@ -48,8 +50,14 @@ func (s *Store) work(ctx context.Context) {
 }
 
 // rest waits about pause, or until the store closes. Random, so that processes do not come back all at once.
-func (s *Store) rest(ctx context.Context, pause time.Duration) {
-	timer := time.NewTimer(pause/2 + rand.N(pause))
+func (s *Store) rest(ctx context.Context, pause time.Duration) { s.sleep(ctx, pause/2+rand.N(pause)) }
+
+// sleep waits for a duration, or until the store closes.
+func (s *Store) sleep(ctx context.Context, duration time.Duration) {
+	if duration <= 0 {
+		return
+	}
+	timer := time.NewTimer(duration)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

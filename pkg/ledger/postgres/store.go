@@ -25,6 +25,10 @@ type Options struct {
 	QueueLimit int
 	// BatchLimit is how many commands one commit takes. Default 1,024; see docs/designs/ledger-core.md for the figures.
 	BatchLimit int
+	// BatchSpacing is the least time from the start of one commit to the start of the next. Default 0: the next one starts as
+	// soon as there is a command for it. A caller that can wait, and whose commands come one by one, gathers them into fewer
+	// commits; a command that comes to an idle ledger is committed at once, whatever the spacing.
+	BatchSpacing time.Duration
 	// ReadConnections bounds the connections for reads and quotes; the group commit has one of its own. Default 4.
 	ReadConnections int
 }
@@ -46,6 +50,7 @@ type Store struct {
 	clock      clock.PassiveClock
 	log        logr.Logger
 	batchLimit int
+	spacing    time.Duration
 
 	queue    *queue
 	stop     context.CancelFunc // ends what the worker has in flight
@@ -67,9 +72,9 @@ func Open(ctx context.Context, databaseURL string, opts Options) (*Store, error)
 	}
 	s := &Store{
 		pool: pool, clock: opts.Clock, log: opts.Logger,
-		batchLimit: orDefault(opts.BatchLimit, defaultBatchLimit),
-		queue:      newQueue(orDefault(opts.QueueLimit, defaultQueueLimit)),
-		stopped:    make(chan struct{}),
+		batchLimit: orDefault(opts.BatchLimit, defaultBatchLimit), spacing: opts.BatchSpacing,
+		queue:   newQueue(orDefault(opts.QueueLimit, defaultQueueLimit)),
+		stopped: make(chan struct{}),
 	}
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
