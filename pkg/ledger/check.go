@@ -41,8 +41,7 @@ func Check(command Command) *Refusal {
 		if c.Parent != "" {
 			f.account("parent", c.Parent)
 		}
-		f.amount("overdraft limit", c.Policy.OverdraftLimit, 0)
-		f.number("default max runtime in seconds", c.Policy.DefaultMaxRuntimeSeconds, 0, MaxGPUSeconds)
+		f.policy(c.Policy)
 		if c.Parent == c.Account {
 			f.fail(Invalid, "account %s cannot be its own parent", c.Account)
 		}
@@ -56,8 +55,34 @@ func Check(command Command) *Refusal {
 		f.amount("amount", c.Amount, 1)
 		f.text("reason", c.Reason, 0, maxTextBytes)
 		f.text("actor", c.Actor, 0, maxTextBytes)
+		if !c.ExpiresAt.IsZero() {
+			f.time("expiry", c.ExpiresAt)
+		}
+	case Adjust:
+		f.adjust(c)
+	case Transfer:
+		f.account("giving account", c.From)
+		f.account("receiving account", c.To)
+		f.amount("amount", c.Amount, 1)
+		f.text("reason", c.Reason, 0, maxTextBytes)
+		f.text("actor", c.Actor, 0, maxTextBytes)
+		if c.From == c.To {
+			f.fail(Invalid, "account %s cannot transfer to itself", c.From)
+		}
+	case FreezeAccount:
+		f.account("account", c.Account)
+		f.text("reason", c.Reason, 1, maxTextBytes)
+	case UnfreezeAccount:
+		f.account("account", c.Account)
+		f.text("reason", c.Reason, 1, maxTextBytes)
+		f.text("actor", c.Actor, 0, maxTextBytes)
+	case PostDue:
+		f.account("account", c.Account)
 	case PlaceHold:
 		f.hold(c)
+	case RenewHold:
+		f.name("workload UID", c.UID)
+		f.number("GPU-seconds", c.GPUSeconds, 1, MaxGPUSeconds)
 	case CloseReservation:
 		f.name("workload UID", c.UID)
 		f.text("reason", c.Reason, 0, maxTextBytes)
@@ -88,6 +113,15 @@ func Check(command Command) *Refusal {
 			}
 		} else if !c.EndedAt.IsZero() {
 			f.time("pod end", c.EndedAt)
+		}
+	case Refund:
+		f.name("pod UID", c.PodUID)
+		f.text("reason", c.Reason, 0, maxTextBytes)
+		if c.Cause != RefundFailed && c.Cause != RefundPreempted && c.Cause != RefundDeviceFault {
+			f.fail(Invalid, "refund cause %q: want Failed, Preempted or DeviceFault", string(c.Cause))
+		}
+		if !c.CheckpointedAt.IsZero() {
+			f.time("checkpoint", c.CheckpointedAt)
 		}
 	case MarkSuspect:
 		f.name("pod UID", c.PodUID)
@@ -174,6 +208,22 @@ func (f *fieldCheck) hold(c PlaceHold) {
 	f.name("class", c.Class)
 	f.number("number of GPUs", c.MaxGPUs, 1, MaxGPUs)
 	f.number("GPU-seconds", c.GPUSeconds, 1, MaxGPUSeconds)
+}
+
+func (f *fieldCheck) adjust(c Adjust) {
+	f.account("account", c.Account)
+	f.text("reason", c.Reason, 1, maxTextBytes)
+	f.text("actor", c.Actor, 0, maxTextBytes)
+	f.text("discrepancy", c.Discrepancy, 0, maxTextBytes)
+	f.amount("amount", c.Amount, -MaxAmount)
+	switch {
+	case c.Amount == 0 && c.Discrepancy == "":
+		f.fail(Invalid, "an adjustment of 0 credits changes nothing, unless it closes a discrepancy")
+	case c.Amount == 0 && c.Corrects != 0:
+		f.fail(Invalid, "an adjustment of 0 credits corrects no entry")
+	case c.Corrects < 0:
+		f.fail(Invalid, "entry %d cannot exist: entries count from 1", c.Corrects)
+	}
 }
 
 func (f *fieldCheck) allocate(c Allocate) {

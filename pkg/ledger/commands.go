@@ -38,8 +38,56 @@ type PostGrant struct {
 	Key     string
 	Account string
 	Amount  Microcredits // 1 or more
-	Reason  string
+	// ExpiresAt makes it a lot that expires then; zero for credits that stay. Refused when it is past.
+	ExpiresAt time.Time
+	Reason    string
+	Actor     string
+}
+
+// Adjust corrects an account by a new entry, in either direction and whatever its balance.
+type Adjust struct {
+	Key     string
+	Account string
+	// Amount is added to the balance; negative takes away. 0 only together with Discrepancy: then there is no entry.
+	Amount Microcredits
+	// Corrects is the ID of the entry that was wrong, which must be one of the account's; 0 for none.
+	Corrects int64
+	// Discrepancy is the key of a disagreement that this closes; empty for none.
+	Discrepancy string
+	Reason      string // 1 or more bytes
+	Actor       string
+}
+
+// Transfer moves credits between accounts. The giver must have them available without its overdraft, and so must every
+// account above it that is not above the receiver too. Credits that expire keep their expiry.
+type Transfer struct {
+	Key      string
+	From, To string
+	Amount   Microcredits // 1 or more
+	Reason   string
+	Actor    string
+}
+
+// FreezeAccount stops all holds, renewals, transfers and grants of an account, and of spenders that it pays for, until it is
+// unfrozen. Usage is charged on (I9), and adjustments are possible: they are how a person repairs it.
+type FreezeAccount struct {
+	Key     string
+	Account string
+	Reason  string // 1 or more bytes
+}
+
+// UnfreezeAccount ends a freeze.
+type UnfreezeAccount struct {
+	Key     string
+	Account string
+	Reason  string // 1 or more bytes
 	Actor   string
+}
+
+// PostDue touches an account, so that what has fallen due is posted; every command does so for the accounts it touches.
+type PostDue struct {
+	Key     string
+	Account string
 }
 
 // PlaceHold sets aside rate × GPUSeconds for a workload. A workload that already has an open reservation with the
@@ -52,6 +100,13 @@ type PlaceHold struct {
 	Class      string
 	MaxGPUs    int64 // GPUs of one pod × pods at once; 1 or more
 	GPUSeconds int64 // 1 or more
+}
+
+// RenewHold extends an open reservation by GPU-seconds at its own rate, within the same limits as a new hold.
+type RenewHold struct {
+	Key        string
+	UID        string
+	GPUSeconds int64 // 1 or more, to add
 }
 
 // CloseReservation ends a reservation: Settled when anything was allocated under it, else Released or Expired as
@@ -128,6 +183,17 @@ type EndAllocation struct {
 	EndUnknown bool
 }
 
+// Refund gives back of an ended attempt's charge what its spender's policy says for the cause, which may be nothing.
+// An attempt has one refund.
+type Refund struct {
+	Key    string
+	PodUID string
+	Cause  RefundCause
+	// CheckpointedAt is when the attempt's last durable checkpoint was made; zero if it reported none.
+	CheckpointedAt time.Time
+	Reason         string
+}
+
 // MarkSuspect records that the allocation's node is silent since LastSeen.
 type MarkSuspect struct {
 	Key      string
@@ -145,6 +211,13 @@ func (c SetAccount) CommandKey() string        { return c.Key }
 func (c RemoveAccount) CommandKey() string     { return c.Key }
 func (c SetRate) CommandKey() string           { return c.Key }
 func (c PostGrant) CommandKey() string         { return c.Key }
+func (c Adjust) CommandKey() string            { return c.Key }
+func (c Transfer) CommandKey() string          { return c.Key }
+func (c FreezeAccount) CommandKey() string     { return c.Key }
+func (c UnfreezeAccount) CommandKey() string   { return c.Key }
+func (c PostDue) CommandKey() string           { return c.Key }
+func (c RenewHold) CommandKey() string         { return c.Key }
+func (c Refund) CommandKey() string            { return c.Key }
 func (c PlaceHold) CommandKey() string         { return c.Key }
 func (c CloseReservation) CommandKey() string  { return c.Key }
 func (c Allocate) CommandKey() string          { return c.Key }
@@ -160,6 +233,13 @@ func (SetAccount) isCommand()        {}
 func (RemoveAccount) isCommand()     {}
 func (SetRate) isCommand()           {}
 func (PostGrant) isCommand()         {}
+func (Adjust) isCommand()            {}
+func (Transfer) isCommand()          {}
+func (FreezeAccount) isCommand()     {}
+func (UnfreezeAccount) isCommand()   {}
+func (PostDue) isCommand()           {}
+func (RenewHold) isCommand()         {}
+func (Refund) isCommand()            {}
 func (PlaceHold) isCommand()         {}
 func (CloseReservation) isCommand()  {}
 func (Allocate) isCommand()          {}

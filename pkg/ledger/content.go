@@ -32,8 +32,26 @@ func canonical(command Command) (kind string, content any) {
 		c.Key = ""
 		return "SetRate", c
 	case PostGrant:
-		c.Key = ""
+		c.Key, c.ExpiresAt = "", Instant(c.ExpiresAt)
 		return "PostGrant", c
+	case Adjust:
+		c.Key = ""
+		return "Adjust", c
+	case Transfer:
+		c.Key = ""
+		return "Transfer", c
+	case FreezeAccount:
+		c.Key = ""
+		return "FreezeAccount", c
+	case UnfreezeAccount:
+		c.Key = ""
+		return "UnfreezeAccount", c
+	case PostDue:
+		c.Key = ""
+		return "PostDue", c
+	case RenewHold:
+		c.Key = ""
+		return "RenewHold", c
 	case PlaceHold:
 		c.Key = ""
 		return "PlaceHold", c
@@ -65,6 +83,9 @@ func canonical(command Command) (kind string, content any) {
 	case EndAllocation:
 		c.Key, c.StartedAt, c.EndedAt = "", Instant(c.StartedAt), Instant(c.EndedAt)
 		return "EndAllocation", c
+	case Refund:
+		c.Key, c.CheckpointedAt = "", Instant(c.CheckpointedAt)
+		return "Refund", c
 	case MarkSuspect:
 		c.Key, c.LastSeen = "", Instant(c.LastSeen)
 		return "MarkSuspect", c

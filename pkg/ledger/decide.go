@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -15,9 +16,15 @@ import (
 // and are worth repeating with the same key (see Retryable), those of malformed commands, and KeyReused.
 func Decide(state *State, now time.Time, commands []Command) Outcome {
 	d := decider{State: state, now: Instant(now)}
+	d.postAllDue()
 	verdicts := make([]Verdict, len(commands))
 	for i, command := range commands {
 		verdicts[i] = d.decide(command)
+	}
+	for _, name := range slices.Clone(d.Accounts.touched) {
+		if d.Accounts.Get(name) != nil {
+			d.setDue(name)
+		}
 	}
 	return state.takeOutcome(verdicts)
 }
@@ -28,7 +35,8 @@ func Decide(state *State, now time.Time, commands []Command) Outcome {
 func (c RefusalCode) Retryable() bool {
 	switch c {
 	case UnknownAccount, UnknownClass, UnknownReservation, UnknownPod, NoReservation,
-		AccountInUse, ReservationInUse, InTheFuture, StaleEpoch:
+		UnknownEntry, UnknownDiscrepancy, AccountInUse, ReservationInUse, AccountFrozen, RunningLimited, StillRunning,
+		InTheFuture, StaleEpoch:
 		return true
 	}
 	return false
@@ -52,13 +60,16 @@ func (d *decider) decide(command Command) Verdict {
 	if refusal := d.checkEpoch(command); refusal != nil {
 		return Verdict{Refusal: refusal}
 	}
+	if c, ok := command.(PostDue); ok {
+		return d.postDue(c) // nothing to remember: what it does has keys of its own
+	}
 	key, hash := command.CommandKey(), ContentHash(command)
 	if earlier, ok := d.remembered[key]; ok {
 		return d.repeat(command, earlier, hash)
 	}
-	verdict := d.carryOut(command)
+	verdict := d.withRows(command, d.carryOut(command))
 	if verdict.Refusal == nil || verdict.Refusal.Code.remembered() {
-		d.LoadRemembered(Remembered{Key: key, ContentHash: hash, Verdict: verdict})
+		d.LoadRemembered(Remembered{Key: key, ContentHash: hash, Verdict: verdict.answer(), Lasting: lasting(command)})
 		d.recentRememberedOrder = append(d.recentRememberedOrder, key)
 	}
 	return verdict
@@ -66,7 +77,7 @@ func (d *decider) decide(command Command) Verdict {
 
 func (d *decider) repeat(command Command, earlier Remembered, hash [32]byte) Verdict {
 	if earlier.ContentHash == hash {
-		verdict := earlier.Verdict
+		verdict := d.withRows(command, earlier.Verdict)
 		verdict.Replayed = true
 		return verdict
 	}
@@ -90,8 +101,18 @@ func (d *decider) carryOut(command Command) Verdict {
 		return d.setRate(c)
 	case PostGrant:
 		return d.postGrant(c)
+	case Adjust:
+		return d.adjust(c)
+	case Transfer:
+		return d.transfer(c)
+	case FreezeAccount:
+		return d.freezeAccount(c)
+	case UnfreezeAccount:
+		return d.unfreezeAccount(c)
 	case PlaceHold:
 		return d.placeHold(c)
+	case RenewHold:
+		return d.renewHold(c)
 	case CloseReservation:
 		return d.closeReservation(c)
 	case Allocate:
@@ -106,12 +127,70 @@ func (d *decider) carryOut(command Command) Verdict {
 		return d.recordInterval(c)
 	case EndAllocation:
 		return d.endAllocation(c)
+	case Refund:
+		return d.refund(c)
 	case MarkSuspect:
 		return d.markSuspect(c)
 	case ClearSuspect:
 		return d.clearSuspect(c)
 	}
 	panic(fmt.Sprintf("ledger: unknown command %T", command))
+}
+
+// withRows puts the rows that a command concerns beside its answer, as they stand now.
+func (d *decider) withRows(command Command, v Verdict) Verdict {
+	switch c := command.(type) {
+	case SetAccount:
+		v.Account = copyOf(d.Accounts.Get(c.Account))
+	case PostGrant:
+		v.Account = copyOf(d.Accounts.Get(c.Account))
+	case Adjust:
+		v.Account = copyOf(d.Accounts.Get(c.Account))
+	case Transfer:
+		v.Account = copyOf(d.Accounts.Get(c.From))
+	case FreezeAccount:
+		v.Account = copyOf(d.Accounts.Get(c.Account))
+	case UnfreezeAccount:
+		v.Account = copyOf(d.Accounts.Get(c.Account))
+	case PlaceHold:
+		v.Reservation, v.Account = copyOf(d.Reservations.Get(c.UID)), copyOf(d.Accounts.Get(c.Account))
+	case RenewHold:
+		v.Reservation = copyOf(d.Reservations.Get(c.UID))
+	case CloseReservation:
+		v.Reservation = copyOf(d.Reservations.Get(c.UID))
+		if v.Reservation != nil {
+			v.Account = copyOf(d.Accounts.Get(v.Reservation.Account))
+		}
+	case Allocate:
+		v.Allocation, v.Reservation = copyOf(d.Allocations.Get(c.PodUID)), copyOf(d.Reservations.Get(c.Reservation))
+	case ConfirmBound:
+		v.Allocation = copyOf(d.Allocations.Get(c.PodUID))
+	case ReleaseAllocation:
+		v.Allocation = copyOf(d.Allocations.Get(c.PodUID))
+	case RecordStart:
+		v.Allocation = copyOf(d.Allocations.Get(c.PodUID))
+	case RecordInterval:
+		v.Allocation = copyOf(d.Allocations.Get(c.PodUID))
+	case EndAllocation:
+		v.Allocation = copyOf(d.Allocations.Get(c.PodUID))
+	case Refund:
+		v.Allocation = copyOf(d.Allocations.Get(c.PodUID))
+	case MarkSuspect:
+		v.Allocation = copyOf(d.Allocations.Get(c.PodUID))
+	case ClearSuspect:
+		v.Allocation = copyOf(d.Allocations.Get(c.PodUID))
+	}
+	return v
+}
+
+// lasting reports whether a command has to be remembered for good. Of the others the ledger's rows tell later that they
+// were carried out: a hold's workload has a reservation, an interval's time is charged, a state was reached.
+func lasting(command Command) bool {
+	switch command.(type) {
+	case PostGrant, Adjust, Transfer, Refund, RenewHold, FreezeAccount, UnfreezeAccount:
+		return true
+	}
+	return false
 }
 
 // checkEpoch is I7. Epochs count from 1; 0 means that nobody ever took charge.

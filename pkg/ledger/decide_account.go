@@ -14,9 +14,10 @@ func (d *decider) setAccount(c SetAccount) Verdict {
 	}
 	row := d.Accounts.Get(c.Account)
 	if row == nil {
-		d.Accounts.insert(c.Account, Account{Name: c.Account, Parent: c.Parent, Policy: c.Policy, Revision: d.Revision})
+		d.Accounts.insert(c.Account, Account{Name: c.Account, Parent: c.Parent, Revision: d.Revision})
 		d.noteUse(c.Parent, func(use *AccountUse) { use.Children++ })
-		return Verdict{Account: copyOf(d.Accounts.Get(c.Account))}
+		d.setPolicy(c.Account, c.Policy)
+		return Verdict{}
 	}
 	if row.Parent != c.Parent {
 		if refusal := d.reparent(*row, c.Parent); refusal != nil {
@@ -26,28 +27,68 @@ func (d *decider) setAccount(c SetAccount) Verdict {
 	if row.Policy != c.Policy {
 		changed := *row
 		changed.Policy = c.Policy
-		if refusal := d.moveSubtrees(d.path(c.Account), 0, 0, changed.Overspent()-row.Overspent()); refusal != nil {
+		overspent := subtreeSums{overspent: changed.Overspent() - row.Overspent()}
+		if refusal := d.checkSubtrees(d.path(c.Account), overspent); refusal != nil {
 			return Verdict{Refusal: refusal}
 		}
-		d.changeAccount(c.Account).Policy = c.Policy
+		d.addToSubtrees(d.path(c.Account), overspent)
+		d.setPolicy(c.Account, c.Policy)
 	}
-	return Verdict{Account: copyOf(d.Accounts.Get(c.Account))}
+	return Verdict{}
+}
+
+// setPolicy gives an account the next version of its policy, and begins what the policy counts by time.
+func (d *decider) setPolicy(account string, policy Policy) {
+	row := d.changeSettings(account)
+	before := row.Policy
+	row.Policy = policy
+	row.PolicyVersion++
+	d.recentPolicies = append(d.recentPolicies, PolicyVersion{Account: account, Version: row.PolicyVersion, Policy: policy})
+	if period := policy.Spending.Period; period != before.Spending.Period {
+		row.SpentSince = period.Start(d.now)
+		row.SubtreeSpent = d.subtreeSpending[account].since(period, d.now)
+	}
+	if r := policy.Refill; r != before.Refill && r != (Refill{}) {
+		row.RefilledAt = later(row.RefilledAt, r.start(d.now).Add(-r.period()))
+	}
+	d.postDueOf(account)
 }
 
 // reparent moves an account with everything below it. What it already owes or holds is not checked against its new
-// ancestors: the next hold is.
+// ancestors: the next hold is. What its subtree spent in their current periods counts for them from now on.
 func (d *decider) reparent(account Account, parent string) *Refusal {
-	oldPath, newPath := d.path(account.Parent), d.path(parent)
-	if refusal := d.moveSubtrees(newPath, account.SubtreeBalance, account.SubtreeReserved, account.SubtreeOverspent); refusal != nil {
+	oldPath, newPath, sums := d.path(account.Parent), d.path(parent), sumsOf(account)
+	if refusal := d.checkSubtrees(newPath, sums); refusal != nil {
 		return refusal
 	}
-	if refusal := d.moveSubtrees(oldPath, -account.SubtreeBalance, -account.SubtreeReserved, -account.SubtreeOverspent); refusal != nil {
-		panic("ledger: taking account " + account.Name + " out of " + account.Parent + ": " + refusal.Message)
+	if refusal := d.checkSubtrees(oldPath, sums.negated()); refusal != nil {
+		return refusal
 	}
-	d.changeAccount(account.Name).Parent = parent
+	d.addToSubtrees(newPath, sums)
+	d.addToSubtrees(oldPath, sums.negated())
+	spent := d.subtreeSpending[account.Name]
+	for sign, path := range map[Microcredits][]string{1: newPath, -1: oldPath} {
+		for _, name := range path {
+			d.moveSpending(name, spent, sign)
+		}
+	}
+	d.changeSettings(account.Name).Parent = parent
 	d.noteUse(account.Parent, func(use *AccountUse) { use.Children-- })
 	d.noteUse(parent, func(use *AccountUse) { use.Children++ })
 	return nil
+}
+
+// moveSpending adds a moved subtree's spending to an ancestor's, or takes it away.
+func (d *decider) moveSpending(ancestor string, spent SubtreeSpending, sign Microcredits) {
+	row := d.Accounts.Get(ancestor)
+	if amount := spent.since(row.Policy.Spending.Period, d.now); amount != 0 {
+		d.changeAccount(ancestor).SubtreeSpent += sign * amount
+	}
+	if loaded, ok := d.subtreeSpending[ancestor]; ok {
+		for _, period := range Periods {
+			loaded.Since[period] += sign * spent.since(period, loaded.AsOf)
+		}
+	}
 }
 
 func (d *decider) removeAccount(c RemoveAccount) Verdict {
@@ -65,7 +106,7 @@ func (d *decider) removeAccount(c RemoveAccount) Verdict {
 		{use.Entries, "entries; its history has to stay readable"},
 	} {
 		if reason.inUse {
-			return Verdict{Refusal: refuse(AccountInUse, "account %s has %s", c.Account, reason.what), Account: copyOf(row)}
+			return Verdict{Refusal: refuse(AccountInUse, "account %s has %s", c.Account, reason.what)}
 		}
 	}
 	d.noteUse(row.Parent, func(use *AccountUse) { use.Children-- })
@@ -106,25 +147,49 @@ func (d *decider) postGrant(c PostGrant) Verdict {
 	if d.Accounts.Get(c.Account) == nil {
 		return Verdict{Refusal: unknownAccount(c.Account)}
 	}
+	if refusal := d.checkNotFrozen(c.Account); refusal != nil {
+		return Verdict{Refusal: refusal}
+	}
+	expiresAt := Instant(c.ExpiresAt)
+	if !expiresAt.IsZero() && !expiresAt.After(d.now) {
+		return Verdict{Refusal: refuse(AlreadyExpired, "the grant expires %s, and it is %s", stamp(expiresAt), stamp(d.now))}
+	}
 	if refusal := d.move(c.Account, movement{balance: c.Amount}); refusal != nil {
 		return Verdict{Refusal: refusal}
 	}
-	d.post(Entry{
+	entry := Entry{
 		Key: c.Key, Kind: EntryGrant, Debit: SystemIssuance, Credit: c.Account, Amount: c.Amount,
 		OccurredAt: d.now, Reason: c.Reason, Actor: c.Actor,
-	})
-	return Verdict{Account: copyOf(d.Accounts.Get(c.Account))}
+	}
+	if !expiresAt.IsZero() {
+		entry.Draws = d.addLot(Lot{Key: "grant:" + c.Key, Account: c.Account, Amount: c.Amount, ExpiresAt: expiresAt})
+	}
+	d.post(entry)
+	return Verdict{}
 }
 
-// post appends an entry. Whoever posts has moved the account's figures by the same amount.
+// post appends an entry. Whoever posts has moved the accounts' figures by the same amount.
 func (d *decider) post(e Entry) {
 	e.RecordedAt = d.now
-	d.recentEntries = append(d.recentEntries, e)
-	for _, side := range []string{e.Debit, e.Credit} {
-		if d.Accounts.Get(side) != nil {
-			d.noteUse(side, func(use *AccountUse) { use.Entries = true })
+	var sides []string
+	for _, side := range []string{e.Debit, e.Credit, e.Spender} {
+		if row := d.Accounts.Get(side); row != nil {
+			sides = append(sides, side)
+			e.RecordedAt = later(e.RecordedAt, row.LastEntryAt)
 		}
 	}
+	for _, side := range sides {
+		d.changeAccount(side).LastEntryAt = e.RecordedAt
+		d.noteUse(side, func(use *AccountUse) { use.Entries = true })
+	}
+	if e.Spender != "" {
+		amount := e.Amount
+		if e.Kind == EntryRefund {
+			amount = -amount
+		}
+		d.recentSpending = append(d.recentSpending, DailySpending{Account: e.Spender, Day: PeriodDay.Start(e.RecordedAt), Amount: amount})
+	}
+	d.recentEntries = append(d.recentEntries, e)
 }
 
 func unknownAccount(name string) *Refusal {

@@ -12,7 +12,10 @@ func (d *decider) allocate(c Allocate) Verdict {
 		return verdict
 	}
 	if refusal := d.checkCoverage(c, *reservation); refusal != nil {
-		return Verdict{Refusal: refusal, Reservation: reservation}
+		return Verdict{Refusal: refusal}
+	}
+	if refusal := d.checkRunning(c.Account); refusal != nil && reservation.State == Held && !c.AlreadyRunning {
+		return Verdict{Refusal: refusal}
 	}
 	if place {
 		if refusal := d.applyHold(*reservation); refusal != nil {
@@ -21,6 +24,7 @@ func (d *decider) allocate(c Allocate) Verdict {
 	}
 	if reservation.State == Held {
 		d.Reservations.change(c.Reservation).enter(Active)
+		d.spend(c.Account, movement{running: 1})
 	}
 	allocation := Allocation{
 		PodUID: c.PodUID, Pod: c.Pod, Reservation: c.Reservation, Account: c.Account, Node: c.Node, Class: c.Class,
@@ -35,12 +39,11 @@ func (d *decider) allocate(c Allocate) Verdict {
 		row.enter(AllocationIntended)
 		*row = allocation
 	}
-	return Verdict{Allocation: &allocation, Reservation: copyOf(d.Reservations.Get(c.Reservation)), RateVersion: allocation.RateVersion}
+	return Verdict{RateVersion: allocation.RateVersion}
 }
 
 // existingAllocation answers for a pod that has an allocation; done is false when it may be re-targeted.
 func existingAllocation(c Allocate, existing Allocation) (verdict Verdict, done bool) {
-	verdict.Allocation = &existing
 	switch {
 	case existing.Reservation != c.Reservation || existing.Account != c.Account:
 		verdict.Refusal = refuse(TermsDiffer, "pod %s is allocated under workload %s of account %s, not %s of %s",
@@ -76,11 +79,9 @@ func (d *decider) reservationFor(c Allocate) (reservation *Reservation, place bo
 	case existing == nil:
 		verdict.Refusal = refuse(NoReservation, "workload %s has no reservation that could pay for pod %s", c.Reservation, c.PodUID)
 	case !existing.Open():
-		verdict.Reservation = copyOf(existing)
 		verdict.Refusal = refuse(NoReservation, "the reservation of workload %s is %s since %s and pays for no further pod",
 			c.Reservation, existing.State, stamp(existing.ClosedAt))
 	case existing.Account != c.Account || existing.Class != c.Class:
-		verdict.Reservation = copyOf(existing)
 		verdict.Refusal = refuse(TermsDiffer, "the reservation of workload %s is for class %s paid by %s, the pod needs %s paid by %s",
 			c.Reservation, existing.Class, existing.Account, c.Class, c.Account)
 	default:
@@ -112,17 +113,17 @@ func (d *decider) confirmBound(c ConfirmBound) Verdict {
 	case existing == nil:
 		return Verdict{Refusal: unknownPod(c.PodUID)}
 	case existing.State == AllocationEnded && existing.Node == c.Node:
-		return Verdict{Allocation: copyOf(existing)} // it was, and is over
+		return Verdict{} // it was, and is over
 	case existing.State == AllocationIntended || existing.State == AllocationReleased:
 		// The API server's word: also when the intent was given up because the binding seemed to have failed (B9).
 		row := d.Allocations.change(c.PodUID)
 		row.enter(AllocationBound)
 		row.Node = c.Node
-		return Verdict{Allocation: copyOf(row)}
+		return Verdict{}
 	case existing.Node != c.Node:
-		return Verdict{Refusal: alreadyBound(*existing, c.Node), Allocation: copyOf(existing)}
+		return Verdict{Refusal: alreadyBound(*existing, c.Node)}
 	}
-	return Verdict{Allocation: copyOf(existing)}
+	return Verdict{}
 }
 
 func (d *decider) releaseAllocation(c ReleaseAllocation) Verdict {
@@ -130,7 +131,7 @@ func (d *decider) releaseAllocation(c ReleaseAllocation) Verdict {
 	if existing != nil && existing.State == AllocationIntended {
 		d.Allocations.change(c.PodUID).enter(AllocationReleased)
 	}
-	return Verdict{Allocation: copyOf(existing)}
+	return Verdict{}
 }
 
 func (d *decider) markSuspect(c MarkSuspect) Verdict {
@@ -140,13 +141,13 @@ func (d *decider) markSuspect(c MarkSuspect) Verdict {
 	}
 	switch existing.State {
 	case AllocationEnded:
-		return Verdict{Refusal: allocationOver(*existing), Allocation: copyOf(existing)}
+		return Verdict{Refusal: allocationOver(*existing)}
 	case AllocationBound, AllocationMetering, AllocationSuspect:
 		row := d.Allocations.change(c.PodUID)
 		row.enter(AllocationSuspect)
 		row.LastSeen = Instant(c.LastSeen)
 	}
-	return Verdict{Allocation: copyOf(existing)} // an intent is on no node yet
+	return Verdict{} // an intent is on no node yet
 }
 
 func (d *decider) clearSuspect(c ClearSuspect) Verdict {
@@ -162,7 +163,7 @@ func (d *decider) clearSuspect(c ClearSuspect) Verdict {
 			row.enter(AllocationMetering)
 		}
 	}
-	return Verdict{Allocation: copyOf(existing)}
+	return Verdict{}
 }
 
 func unknownPod(podUID string) *Refusal {

@@ -16,13 +16,13 @@ func (d *decider) endAllocation(c EndAllocation) Verdict {
 	}
 	if existing.State == AllocationEnded {
 		if existing.EndedAt.Equal(c.EndedAt) {
-			return Verdict{Allocation: copyOf(existing), Replayed: true}
+			return Verdict{Replayed: true}
 		}
-		return Verdict{Refusal: allocationOver(*existing), Allocation: copyOf(existing)}
+		return Verdict{Refusal: allocationOver(*existing)}
 	}
 	neverHeld := c.StartedAt.IsZero() && existing.StartedAt.IsZero()
 	if existing.State == AllocationReleased && neverHeld {
-		return Verdict{Allocation: copyOf(existing)} // an intent that was given up, and nothing came of it
+		return Verdict{} // an intent that was given up, and nothing came of it
 	}
 
 	a := *existing
@@ -34,7 +34,7 @@ func (d *decider) endAllocation(c EndAllocation) Verdict {
 	if !neverHeld {
 		var refusal *Refusal
 		if charge, refusal = d.deriveGaps(a); refusal != nil {
-			return Verdict{Refusal: refusal, Allocation: copyOf(existing)}
+			return Verdict{Refusal: refusal}
 		}
 		d.noteEndDiscrepancies(a, c)
 	}
@@ -47,7 +47,7 @@ func (d *decider) endAllocation(c EndAllocation) Verdict {
 			Ledger: "charged until " + stamp(a.EndedAt), Other: c.Reason,
 		}, d.now)
 	}
-	return Verdict{Allocation: copyOf(row), Charged: charge}
+	return Verdict{Charged: charge}
 }
 
 // endOf is when the allocation's held time ends. A caller that says the pod never held its GPUs, although a start is

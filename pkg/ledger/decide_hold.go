@@ -1,5 +1,7 @@
 package ledger
 
+import "slices"
+
 func (d *decider) placeHold(c PlaceHold) Verdict {
 	reservation, verdict := d.planHold(c, false)
 	if reservation == nil {
@@ -8,10 +10,7 @@ func (d *decider) placeHold(c PlaceHold) Verdict {
 	if refusal := d.applyHold(*reservation); refusal != nil {
 		return Verdict{Refusal: refusal}
 	}
-	return Verdict{
-		Reservation: copyOf(d.Reservations.Get(c.UID)), Account: copyOf(d.Accounts.Get(c.Account)),
-		RateVersion: reservation.RateVersion,
-	}
+	return Verdict{RateVersion: reservation.RateVersion}
 }
 
 // planHold decides a hold without placing it: a reservation to place, or nil and the verdict that stands instead.
@@ -19,7 +18,7 @@ func (d *decider) placeHold(c PlaceHold) Verdict {
 func (d *decider) planHold(c PlaceHold, running bool) (*Reservation, Verdict) {
 	account := d.Accounts.Get(c.Account)
 	if existing := d.Reservations.Get(c.UID); existing != nil {
-		return nil, existingHold(c, *existing, account)
+		return nil, existingHold(c, *existing)
 	}
 	if account == nil {
 		return nil, Verdict{Refusal: unknownAccount(c.Account)}
@@ -32,31 +31,32 @@ func (d *decider) planHold(c PlaceHold, running bool) (*Reservation, Verdict) {
 	if err != nil {
 		return nil, Verdict{Refusal: refuse(OutOfRange, "%s; ask for a shorter max-runtime or fewer GPUs", err)}
 	}
-	if refusal := d.checkFunds(c.Account, amount); refusal != nil && !running {
-		return nil, Verdict{Refusal: refusal, Account: copyOf(account)}
+	payer := d.payerOf(c.Account)
+	if refusal := d.checkHold(payer, c.Account, amount); refusal != nil && !running {
+		return nil, Verdict{Refusal: refusal}
 	}
 	return &Reservation{
-		UID: c.UID, Account: c.Account, Workload: c.Workload, Class: c.Class,
+		UID: c.UID, Account: c.Account, Payer: payer, PolicyVersion: account.PolicyVersion, Workload: c.Workload, Class: c.Class,
 		RateVersion: rate.Version, Rate: rate.Rate,
 		MaxGPUs: c.MaxGPUs, GPUSeconds: c.GPUSeconds, Amount: amount, State: Held, CreatedAt: d.now,
 	}, Verdict{}
 }
 
 // existingHold answers a hold for a workload that has a reservation: with it if it is open and says the same.
-func existingHold(c PlaceHold, existing Reservation, account *Account) Verdict {
+func existingHold(c PlaceHold, existing Reservation) Verdict {
 	same := existing.Account == c.Account && existing.Class == c.Class &&
 		existing.MaxGPUs == c.MaxGPUs && existing.GPUSeconds == c.GPUSeconds
 	switch {
 	case !same:
-		return Verdict{Reservation: &existing, Refusal: refuse(TermsDiffer,
+		return Verdict{Refusal: refuse(TermsDiffer,
 			"workload %s already has a reservation for %d GPU-seconds on up to %d GPUs of class %s paid by %s; "+
 				"this asks for %d on up to %d of %s paid by %s; create a new workload for other terms",
 			c.UID, existing.GPUSeconds, existing.MaxGPUs, existing.Class, existing.Account,
 			c.GPUSeconds, c.MaxGPUs, c.Class, c.Account)}
 	case !existing.Open():
-		return Verdict{Reservation: &existing, Refusal: alreadyClosed(existing)}
+		return Verdict{Refusal: alreadyClosed(existing)}
 	}
-	return Verdict{Reservation: &existing, Account: copyOf(account), RateVersion: existing.RateVersion, Replayed: true}
+	return Verdict{RateVersion: existing.RateVersion, Replayed: true}
 }
 
 func alreadyClosed(r Reservation) *Refusal {
@@ -65,12 +65,41 @@ func alreadyClosed(r Reservation) *Refusal {
 }
 
 func (d *decider) applyHold(r Reservation) *Refusal {
-	if refusal := d.move(r.Account, movement{reserved: r.Amount}); refusal != nil {
+	if refusal := d.transact(r.Payer, r.Account, movement{reserved: r.Amount, held: r.Amount}); refusal != nil {
 		return refusal
 	}
+	r.Takes = d.holdLots(r.Payer, r.Amount)
 	d.Reservations.insert(r.UID, r)
 	d.noteUse(r.Account, func(use *AccountUse) { use.Reservations = true })
 	return nil
+}
+
+func (d *decider) renewHold(c RenewHold) Verdict {
+	existing := d.Reservations.Get(c.UID)
+	if existing == nil {
+		return Verdict{Refusal: refuse(UnknownReservation, "workload %s has no reservation", c.UID)}
+	}
+	if !existing.Open() {
+		return Verdict{Refusal: alreadyClosed(*existing)}
+	}
+	renewed := *existing
+	renewed.GPUSeconds += c.GPUSeconds
+	var err error
+	if renewed.Amount, err = HoldPrice(existing.Rate, renewed.GPUSeconds); err != nil || renewed.GPUSeconds > MaxGPUSeconds {
+		return Verdict{Refusal: refuse(OutOfRange, "workload %s cannot hold %d GPU-seconds more", c.UID, c.GPUSeconds)}
+	}
+	// What was used beyond the hold is paid already; only the rest is set aside.
+	more := renewed.Remaining() - existing.Remaining()
+	if refusal := d.checkHold(existing.Payer, existing.Account, more); refusal != nil {
+		return Verdict{Refusal: refusal}
+	}
+	if refusal := d.transact(existing.Payer, existing.Account, movement{reserved: more, held: more}); refusal != nil {
+		return Verdict{Refusal: refusal}
+	}
+	row := d.Reservations.change(c.UID)
+	row.GPUSeconds, row.Amount = renewed.GPUSeconds, renewed.Amount
+	row.Takes = append(slices.Clone(row.Takes), d.holdLots(row.Payer, more)...)
+	return Verdict{}
 }
 
 func (d *decider) closeReservation(c CloseReservation) Verdict {
@@ -79,10 +108,10 @@ func (d *decider) closeReservation(c CloseReservation) Verdict {
 		return Verdict{Refusal: refuse(UnknownReservation, "workload %s has no reservation", c.UID)}
 	}
 	if !existing.Open() { // L1, L11: the second call says so and changes nothing
-		return Verdict{Reservation: copyOf(existing), Refusal: alreadyClosed(*existing)}
+		return Verdict{Refusal: alreadyClosed(*existing)}
 	}
 	if gpus, pods := d.openGPUs(c.UID, ""); len(pods) > 0 {
-		return Verdict{Reservation: copyOf(existing), Refusal: refuse(ReservationInUse,
+		return Verdict{Refusal: refuse(ReservationInUse,
 			"%d pods still hold %d GPUs under the reservation of workload %s, e.g. pod %s; end them first", len(pods), gpus, c.UID, pods[0])}
 	}
 	outcome := c.Outcome
@@ -92,13 +121,20 @@ func (d *decider) closeReservation(c CloseReservation) Verdict {
 	case outcome == Settled: // nothing was allocated, so there is nothing to settle
 		outcome = Released
 	}
-	if refusal := d.move(existing.Account, movement{reserved: -existing.Remaining()}); refusal != nil {
+	back := movement{reserved: -existing.Remaining(), held: -existing.Remaining()}
+	if existing.State == Active {
+		back.running = -1
+	}
+	if refusal := d.transact(existing.Payer, existing.Account, back); refusal != nil {
 		return Verdict{Refusal: refusal}
 	}
 	row := d.Reservations.change(c.UID)
 	row.enter(outcome)
 	row.Reason, row.ClosedAt = c.Reason, d.now
-	return Verdict{Reservation: copyOf(row), Account: copyOf(d.Accounts.Get(row.Account))}
+	takes := row.Takes
+	row.Takes = nil
+	d.releaseTakes(takes)
+	return Verdict{}
 }
 
 // enter changes the state; an illegal transition is a fault of Decide.

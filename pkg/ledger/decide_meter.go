@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -21,10 +22,10 @@ func (d *decider) recordStart(c RecordStart) Verdict {
 	}
 	if existing.State == AllocationEnded && existing.StartedAt.IsZero() {
 		d.startDiffers(*existing, startedAt)
-		return Verdict{Refusal: allocationOver(*existing), Allocation: copyOf(existing)}
+		return Verdict{Refusal: allocationOver(*existing)}
 	}
 	d.fixStart(c.PodUID, startedAt)
-	return Verdict{Allocation: copyOf(d.Allocations.Get(c.PodUID))}
+	return Verdict{}
 }
 
 // fixStart records when the pod started; the first report stands, another is a discrepancy.
@@ -62,7 +63,7 @@ func (d *decider) recordInterval(c RecordInterval) Verdict {
 	reported := span{c.Start, c.End}
 	metered := d.timeline(c.PodUID)
 	if metered.has(reported) {
-		return Verdict{Allocation: copyOf(existing), Replayed: true}
+		return Verdict{Replayed: true}
 	}
 	a := *existing
 	if a.StartedAt.IsZero() && a.State != AllocationEnded {
@@ -71,20 +72,20 @@ func (d *decider) recordInterval(c RecordInterval) Verdict {
 	held := heldPart(a, reported)
 	if !held.start.Before(held.end) {
 		d.outsidePod(a, reported)
-		return Verdict{Allocation: copyOf(existing), Refusal: refuse(OutsidePod,
+		return Verdict{Refusal: refuse(OutsidePod,
 			"interval [%s, %s) is outside the pod's time [%s, %s); it is kept as a discrepancy",
 			stamp(c.Start), stamp(c.End), stamp(a.StartedAt), stamp(a.EndedAt))}
 	}
 	if metered.has(held) {
 		d.outsidePod(a, reported)
-		return Verdict{Allocation: copyOf(existing), Replayed: true}
+		return Verdict{Replayed: true}
 	}
 	if refusal := d.checkConflict(a, reported, held); refusal != nil {
-		return Verdict{Refusal: refusal, Allocation: copyOf(existing)}
+		return Verdict{Refusal: refusal}
 	}
 	charge, refusal := d.chargeGaps(a, held)
 	if refusal != nil {
-		return Verdict{Refusal: refusal, Allocation: copyOf(existing)}
+		return Verdict{Refusal: refusal}
 	}
 
 	d.fixStart(c.PodUID, c.PodStartedAt)
@@ -95,7 +96,7 @@ func (d *decider) recordInterval(c RecordInterval) Verdict {
 	})
 	d.outsidePod(a, reported)
 	d.noteDevices(a, c, held)
-	return Verdict{Allocation: copyOf(d.Allocations.Get(c.PodUID)), Charged: charge}
+	return Verdict{Charged: charge}
 }
 
 // unknownOnNode refuses an interval of a pod that has no allocation on that node. It may follow soon (UnknownPod is
@@ -174,40 +175,73 @@ func (d *decider) chargeGaps(a Allocation, w span) (Microcredits, *Refusal) {
 	for _, gap := range gaps {
 		total += mustCharge(a, gap)
 	}
-	if refusal := d.takeFromHold(a, total); refusal != nil {
+	left, refusal := d.takeFromHold(a, total)
+	if refusal != nil {
 		return 0, refusal
 	}
+	payer := d.Reservations.Get(a.Reservation).Payer
 	for _, gap := range gaps {
-		if amount := mustCharge(a, gap); amount > 0 { // an interval too short to cost anything makes no entry
-			d.post(Entry{
-				Key:  fmt.Sprintf("charge:%s:%d:%d", a.PodUID, gap.start.UnixMicro(), gap.end.UnixMicro()),
-				Kind: EntryCharge, Debit: a.Account, Credit: SystemRevenue, Amount: amount,
-				Reservation: a.Reservation, Allocation: a.PodUID, OccurredAt: gap.end,
-			})
+		amount := mustCharge(a, gap)
+		if amount == 0 { // an interval too short to cost anything makes no entry
+			continue
 		}
+		draws := d.drawCharge(a.Reservation, amount, min(amount, left))
+		left -= min(amount, left)
+		d.post(Entry{
+			Key:  fmt.Sprintf("charge:%s:%d:%d", a.PodUID, gap.start.UnixMicro(), gap.end.UnixMicro()),
+			Kind: EntryCharge, Debit: payer, Credit: SystemRevenue, Spender: a.Account, Amount: amount, Draws: draws,
+			Reservation: a.Reservation, Allocation: a.PodUID, OccurredAt: gap.end,
+		})
 	}
 	return total, nil
 }
 
-// takeFromHold moves a charge out of the reservation and the account. Beyond what the hold has left it is overrun,
-// drawn from the balance alone (I9).
-func (d *decider) takeFromHold(a Allocation, charge Microcredits) *Refusal {
+// takeFromHold moves a charge out of the reservation and its accounts, and returns how much of it the hold pays. Beyond
+// what the hold has left it is overrun, drawn from the payer's balance alone (I9).
+func (d *decider) takeFromHold(a Allocation, charge Microcredits) (fromHold Microcredits, refusal *Refusal) {
 	if charge == 0 {
-		return nil
+		return 0, nil
 	}
 	after := *d.Reservations.Get(a.Reservation)
 	before := after.Remaining()
 	fits := false
 	if after.Charged, fits = addWithin(after.Charged, charge); !fits {
-		return sumOutOfRange(a.Account)
+		return 0, sumOutOfRange(a.Account)
 	}
-	given := before - after.Remaining()
-	if refusal := d.move(a.Account, movement{balance: -charge, reserved: -given, charged: charge}); refusal != nil {
-		return refusal
+	fromHold = before - after.Remaining()
+	if refusal := d.transact(after.Payer, a.Account, movement{
+		balance: -charge, reserved: -fromHold, held: -fromHold, charged: charge,
+	}); refusal != nil {
+		return 0, refusal
 	}
 	d.Reservations.change(a.Reservation).Charged = after.Charged
 	d.Allocations.change(a.PodUID).Charged += charge
-	return nil
+	return fromHold, nil
+}
+
+// drawCharge takes a charge out of lots: what the hold pays from those that it took, in their order, and the rest from
+// those that are free. What they don't have is permanent credits.
+func (d *decider) drawCharge(reservation string, amount, fromHold Microcredits) []Take {
+	row := d.Reservations.Get(reservation)
+	used, left := d.useTakes(row.Takes, fromHold)
+	if len(used) > 0 {
+		d.Reservations.change(reservation).Takes = left
+	}
+	return mergeTakes(append(used, d.drawLots(row.Payer, amount-fromHold)...))
+}
+
+// mergeTakes adds up what came out of the same lot, in the order of first mention.
+func mergeTakes(takes []Take) []Take {
+	var merged []Take
+	for _, take := range takes {
+		i := slices.IndexFunc(merged, func(m Take) bool { return m.Lot == take.Lot })
+		if i < 0 {
+			merged = append(merged, take)
+		} else {
+			merged[i].Amount += take.Amount
+		}
+	}
+	return merged
 }
 
 // mustCharge is ChargeBetween for a span whose end was already priced.

@@ -44,42 +44,75 @@ type EntryKind string
 const (
 	// EntryGrant moves credits from SystemIssuance to an account.
 	EntryGrant EntryKind = "Grant"
+	// EntryRefill does the same at the beginning of a refill period.
+	EntryRefill EntryKind = "Refill"
+	// EntryExpiry moves what was left of a lot from an account to SystemExpired.
+	EntryExpiry EntryKind = "Expiry"
 	// EntryCharge moves the price of one interval from an account to SystemRevenue.
 	EntryCharge EntryKind = "Charge"
+	// EntryRefund moves part of an attempt's charges from SystemRevenue back to the account that paid.
+	EntryRefund EntryKind = "Refund"
+	// EntryAdjustment corrects an account, in either direction, against SystemAdjustments.
+	EntryAdjustment EntryKind = "Adjustment"
+	// EntryTransfer moves credits from one account to another.
+	EntryTransfer EntryKind = "Transfer"
 )
 
-// The two accounts on the other side of grants and charges. User account names follow the DNS-1123 subdomain
-// rule, so a name with a colon can never collide.
+// EntryKinds lists every kind.
+var EntryKinds = []EntryKind{EntryGrant, EntryRefill, EntryExpiry, EntryCharge, EntryRefund, EntryAdjustment, EntryTransfer}
+
+// The accounts on the other side. User account names follow the DNS-1123 subdomain rule, so a name with a colon can
+// never collide.
 const (
-	SystemIssuance = "system:issuance"
-	SystemRevenue  = "system:revenue"
+	SystemIssuance    = "system:issuance"
+	SystemRevenue     = "system:revenue"
+	SystemExpired     = "system:expired"
+	SystemAdjustments = "system:adjustments"
 )
 
-// Policy is what an account's owner has decided about its spending.
-type Policy struct {
-	// OverdraftLimit is how far below zero available credits may fall through holds, 0 or more.
-	OverdraftLimit Microcredits `json:"overdraft_limit_microcredits"`
-	// DefaultMaxRuntimeSeconds bounds a pod that declares no bound of its own; 0 means that there is no default.
-	DefaultMaxRuntimeSeconds int64 `json:"default_max_runtime_seconds"`
-}
+// SystemAccounts lists them.
+var SystemAccounts = []string{SystemIssuance, SystemRevenue, SystemExpired, SystemAdjustments}
 
-// Account is who pays, with its balance projection (I2).
+// Account is one node of the account tree, with its projection (I2).
 type Account struct {
 	Name   string
 	Parent string // empty for a root
 	Policy Policy
+	// PolicyVersion counts the account's policies from 1.
+	PolicyVersion int64
+	// Frozen says why nothing may be held or moved by hand; empty for an account in order. See FreezeAccount.
+	Frozen string
 
-	Balance  Microcredits // own entries: grants minus charges
-	Reserved Microcredits // own open reservations' remainders, ≥ 0
-	Charged  Microcredits // own charges since the account began
+	// As payer: Balance is the sum of its entries; Reserved what remains of open reservations that it pays for, 0 or more.
+	Balance  Microcredits
+	Reserved Microcredits
+	// As spender, whoever pays: Held is what remains of its workloads' open reservations, Charged their charges less
+	// refunds since the account began, Running its Active reservations. Each is 0 or more.
+	Held    Microcredits
+	Charged Microcredits
+	Running int64
 
-	// The same sums over this account and everything below it. I1 is checked on these for every ancestor, so that
-	// splitting an account into many gains nothing.
+	// The same sums over this account and everything below it. I1 and the limits are checked on these for every ancestor,
+	// so that splitting an account into many gains nothing.
 	SubtreeBalance  Microcredits
 	SubtreeReserved Microcredits
+	SubtreeHeld     Microcredits
+	SubtreeRunning  int64
 	// SubtreeOverspent is the sum of Overspent over the same accounts. Checks of an ancestor leave it out, so that an
 	// overspender stops itself and not its siblings (L24).
 	SubtreeOverspent Microcredits
+	// SubtreeSpent is the charges less refunds of all spenders of the subtree that were recorded since SpentSince, the
+	// beginning of the current period of Policy.Spending. Both are zero without such a limit.
+	SubtreeSpent Microcredits
+	SpentSince   time.Time
+
+	// RefilledAt is the beginning of the last refill period that was posted; zero before the first.
+	RefilledAt time.Time
+	// LastEntryAt is RecordedAt of its latest entry: the next one is not recorded before it, whatever the clocks say.
+	LastEntryAt time.Time
+	// DueAt is when something falls due by itself: a lot expires, a refill period or a spending period begins. Whoever
+	// touches the account then or later gets it done; zero if nothing will.
+	DueAt time.Time
 
 	// Revision grows with every change of the row; readers use it to ask what changed.
 	Revision int64
@@ -89,9 +122,42 @@ type Account struct {
 func (a Account) Available() Microcredits { return a.Balance - a.Reserved }
 
 // Overspent is how far the account's own available credits are below its overdraft limit, 0 or more. Holds never get it
-// there; real usage beyond a hold (I9) and a lowered limit do.
+// there; real usage beyond a hold (I9), adjustments, expiry and a lowered limit do.
 func (a Account) Overspent() Microcredits {
 	return max(0, -a.Policy.OverdraftLimit-a.Available())
+}
+
+// PolicyVersion is one version of an account's policy. Versions count from 1 and are never edited.
+type PolicyVersion struct {
+	Account string
+	Version int64
+	Policy  Policy
+}
+
+// Lot is a grant that expires. Its credits are part of the account's balance: Free ones may be held or charged, Held
+// ones belong to open reservations; what is in neither was spent, or expired. Credits without expiry have no lot.
+type Lot struct {
+	Key     string // of the entry that brought it
+	Account string
+	Amount  Microcredits
+	Free    Microcredits
+	Held    Microcredits
+	Expired Microcredits
+	// ExpiresAt is when what is free leaves. What is held stays usable by its hold.
+	ExpiresAt time.Time
+}
+
+// Take is an amount out of a lot.
+type Take struct {
+	Lot    string       `json:"lot"`
+	Amount Microcredits `json:"microcredits"`
+}
+
+// DailySpending is a spender's charges less refunds that were recorded on one UTC day.
+type DailySpending struct {
+	Account string
+	Day     time.Time
+	Amount  Microcredits
 }
 
 // WorkloadRef names what the user asked for.
@@ -103,10 +169,14 @@ type WorkloadRef struct {
 
 // Reservation is the amount set aside for one workload, keyed by the workload's UID.
 type Reservation struct {
-	UID      string
-	Account  string
-	Workload WorkloadRef
-	Class    string
+	UID string
+	// Account is the spender: whose workload it is. Payer is the account whose balance it is set aside on, the spender
+	// itself or an account above it, as the policy said then (PolicyVersion of the spender).
+	Account       string
+	Payer         string
+	PolicyVersion int64
+	Workload      WorkloadRef
+	Class         string
 	// RateVersion is the version of Class's rate that the hold was priced with, Rate its value. Allocations under the
 	// reservation are charged at it, whatever becomes of the class (L22).
 	RateVersion int64
@@ -115,8 +185,11 @@ type Reservation struct {
 	// more on a hold than was reserved.
 	MaxGPUs int64
 	// GPUSeconds is the most the workload may use; Amount is its price.
+	// Renewals let both grow.
 	GPUSeconds int64
 	Amount     Microcredits
+	// Takes is what of the remaining amount comes out of lots, earliest expiring first; the rest is permanent credits.
+	Takes []Take
 	// Charged is the price of what was used so far. Beyond Amount it is Overrun (I9).
 	Charged Microcredits
 	State   ReservationState
@@ -159,12 +232,27 @@ type Allocation struct {
 	// LastSeen is the node's last lease renewal, recorded when the allocation becomes Suspect.
 	LastSeen time.Time
 	Charged  Microcredits
+	// Refunded is what of Charged was given back, once at most, for the cause RefundedFor.
+	Refunded    Microcredits
+	RefundedFor RefundCause
 }
 
 // Open reports whether the allocation may still hold GPUs.
 func (a Allocation) Open() bool {
 	return a.State != AllocationEnded && a.State != AllocationReleased
 }
+
+// RefundCause says why an attempt's charge may be given back.
+type RefundCause string
+
+const (
+	// RefundFailed: the attempt failed by itself.
+	RefundFailed RefundCause = "Failed"
+	// RefundPreempted: it was stopped for another.
+	RefundPreempted RefundCause = "Preempted"
+	// RefundDeviceFault: its node reported a fault of one of its GPUs.
+	RefundDeviceFault RefundCause = "DeviceFault"
+)
 
 // IntervalSource says who vouches for an interval.
 type IntervalSource string
@@ -201,14 +289,21 @@ type RateVersion struct {
 
 // Entry is one movement of money, with a debit and a credit side (I10). Immutable (I8).
 type Entry struct {
-	ID          int64
-	Key         string // event key, unique
-	Kind        EntryKind
-	Debit       string // the account that pays
-	Credit      string // the account that receives
-	Amount      Microcredits
-	Reservation string // empty for grants
-	Allocation  string // pod UID; empty for grants
+	ID     int64
+	Key    string // event key, unique
+	Kind   EntryKind
+	Debit  string // the account that pays
+	Credit string // the account that receives
+	Amount Microcredits
+	// Spender is whose workload a charge or refund is for; empty for other kinds.
+	Spender     string
+	Reservation string // empty for other kinds than charges and refunds
+	Allocation  string // pod UID; likewise
+	// Corrects is the ID of the entry that an adjustment corrects; 0 for none.
+	Corrects int64
+	// Draws is what of the amount left lots of the paying account. Of a grant that is a lot itself it is what filled a
+	// balance below zero at once.
+	Draws []Take
 	// OccurredAt is when it became due: the interval's end, or the grant's acceptance. RecordedAt is when it was committed.
 	OccurredAt, RecordedAt time.Time
 	Reason                 string
@@ -244,4 +339,7 @@ type Discrepancy struct {
 	Ledger  string // what the ledger held
 	Other   string // what the other side said
 	FoundAt time.Time
+	// ResolvedAt, Resolution and ResolvedBy say how a person closed it; zero while it is open. See Adjust.
+	ResolvedAt             time.Time
+	Resolution, ResolvedBy string
 }

@@ -9,13 +9,16 @@ import (
 // State is what a batch of commands is decided against: the rows that the commands touch, and no others. Whoever loads
 // it must hold locks that keep these rows as they are until the outcome is stored. It has to contain
 //
-//   - every account that a command names or that a loaded reservation or allocation belongs to, with all its ancestors;
+//   - every account that a command names or that a loaded reservation or allocation belongs to or is paid by, with all its
+//     ancestors, and the lots of these accounts that have something free or held;
 //   - the newest rate of every class that a command names;
 //   - every reservation that a command names or that a loaded allocation belongs to;
 //   - every allocation that a command names, and all open ones of the reservations that Allocate and CloseReservation name;
 //   - of an allocation that RecordInterval names, the intervals that overlap it; of one that EndAllocation names, all;
 //   - the device holds of the GPUs that RecordInterval names, as far as they overlap it, and the pod's own;
 //   - what is remembered of the commands' keys;
+//   - of an account whose parent or policy SetAccount changes, what its subtree has spent (LoadSpending);
+//   - the entries and discrepancies that Adjust names;
 //   - the epochs of the leaders and nodes that commands name, and the uses of accounts that RemoveAccount names.
 //
 // Decide changes it as it goes. The zero value is an empty ledger.
@@ -24,6 +27,10 @@ type State struct {
 	Rates        Table[RateVersion] // by class, the newest version
 	Reservations Table[Reservation]
 	Allocations  Table[Allocation]
+	Lots         Table[Lot] // by key; see LoadLot
+	// Entries are those that adjustments correct, by ID; Discrepancies those that they close, by key.
+	Entries       map[int64]Entry
+	Discrepancies map[string]Discrepancy
 	// Devices is keyed by DeviceKey.
 	Devices Table[DeviceHold]
 
@@ -37,6 +44,8 @@ type State struct {
 	Revision int64
 
 	timelines             map[string]*timeline
+	accountLots           map[string][]string // keys of loaded lots, by account
+	subtreeSpending       map[string]SubtreeSpending
 	remembered            map[string]Remembered
 	reservationPods       map[string][]string // pod UIDs of loaded allocations, by reservation
 	devicePods            map[string][]string // pod UIDs that hold a GPU, by GPU UUID
@@ -44,6 +53,10 @@ type State struct {
 	recentDiscrepancies   []Discrepancy
 	recentEntries         []Entry
 	recentRateVersions    []RateVersion
+	recentSettings        map[string]bool
+	recentPolicies        []PolicyVersion
+	recentSpending        []DailySpending
+	recentResolutions     []Discrepancy
 	recentRememberedOrder []string
 }
 
@@ -57,15 +70,22 @@ type AccountUse struct {
 type Remembered struct {
 	Key         string
 	ContentHash [32]byte
-	Verdict     Verdict
+	// Verdict is the answer, without rows.
+	Verdict Verdict
+	// Lasting: it must be remembered for good. Others may be forgotten once nobody repeats them any more.
+	Lasting bool
 }
 
 // Outcome is what Decide decided: a verdict for each command, in order, and the changes to store with one commit.
 type Outcome struct {
 	Verdicts []Verdict
 
-	Accounts     Changes[Account]
-	Rates        []RateVersion // new versions
+	Accounts Changes[Account]
+	// Settings are those of the updated accounts whose parent, policy or freeze changed.
+	Settings     []Account
+	Policies     []PolicyVersion // new versions
+	Rates        []RateVersion   // new versions
+	Lots         Changes[Lot]
 	Reservations Changes[Reservation]
 	Allocations  Changes[Allocation]
 	Devices      Changes[DeviceHold]
@@ -74,7 +94,41 @@ type Outcome struct {
 	NewIntervals     []Interval
 	Entries          []Entry // in order; ID is zero, the database numbers them
 	Discrepancies    []Discrepancy
-	Remembered       []Remembered
+	// Resolutions are discrepancies that were found earlier and are closed now.
+	Resolutions []Discrepancy
+	// Spending is what to add to each spender's day; a spender and day may occur more than once.
+	Spending   []DailySpending
+	Remembered []Remembered
+}
+
+// SubtreeSpending is what an account and everything below it spent, net of refunds, since the beginning of each of the
+// Periods that contain AsOf.
+type SubtreeSpending struct {
+	AsOf  time.Time
+	Since map[Period]Microcredits
+}
+
+// LoadSpending puts what an account's subtree spent into the state.
+func (s *State) LoadSpending(account string, spending SubtreeSpending) {
+	if s.subtreeSpending == nil {
+		s.subtreeSpending = make(map[string]SubtreeSpending)
+	}
+	s.subtreeSpending[account] = spending
+}
+
+// LoadLot puts a stored lot into the state.
+func (s *State) LoadLot(l Lot) {
+	if s.Lots.Get(l.Key) == nil {
+		s.indexLot(l)
+	}
+	s.Lots.Load(l.Key, l)
+}
+
+func (s *State) indexLot(l Lot) {
+	if s.accountLots == nil {
+		s.accountLots = make(map[string][]string)
+	}
+	s.accountLots[l.Account] = append(s.accountLots[l.Account], l.Key)
 }
 
 // DeviceKey is the key of a device hold in State.Devices.
@@ -139,6 +193,20 @@ func (s *State) Intervals(podUID string) []Interval {
 	return all
 }
 
+func (l SubtreeSpending) add(amount Microcredits) {
+	for period := range l.Since {
+		l.Since[period] += amount
+	}
+}
+
+// since is what was spent since the beginning of now's period. Where a later period began after it was read, nothing was.
+func (l SubtreeSpending) since(period Period, now time.Time) Microcredits {
+	if period == "" || !period.Start(l.AsOf).Equal(period.Start(now)) {
+		return 0
+	}
+	return l.Since[period]
+}
+
 func (s *State) timeline(podUID string) *timeline {
 	t := s.timelines[podUID]
 	if t == nil {
@@ -197,13 +265,23 @@ func (s *State) takeOutcome(verdicts []Verdict) Outcome {
 	out := Outcome{
 		Verdicts:      verdicts,
 		Accounts:      s.Accounts.takeChanges(),
+		Policies:      s.recentPolicies,
 		Rates:         s.recentRateVersions,
+		Lots:          s.Lots.takeChanges(),
 		Reservations:  s.Reservations.takeChanges(),
 		Allocations:   s.Allocations.takeChanges(),
 		Devices:       s.Devices.takeChanges(),
 		Entries:       s.recentEntries,
 		Discrepancies: s.recentDiscrepancies,
+		Resolutions:   s.recentResolutions,
+		Spending:      s.recentSpending,
 	}
+	for _, account := range out.Accounts.Updated {
+		if s.recentSettings[account.Name] {
+			out.Settings = append(out.Settings, account)
+		}
+	}
+	s.recentSettings = nil
 	s.Rates.takeChanges() // recentRateVersions has them, and versions between
 	for _, key := range s.recentRememberedOrder {
 		out.Remembered = append(out.Remembered, s.remembered[key])
@@ -214,5 +292,6 @@ func (s *State) takeOutcome(verdicts []Verdict) Outcome {
 		out.NewIntervals = append(out.NewIntervals, added...)
 	}
 	s.recentRateVersions, s.recentEntries, s.recentDiscrepancies, s.recentRememberedOrder = nil, nil, nil, nil
+	s.recentPolicies, s.recentSpending, s.recentResolutions = nil, nil, nil
 	return out
 }

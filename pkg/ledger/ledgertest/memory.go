@@ -25,10 +25,62 @@ func NewMemory() *Memory {
 // Decide decides commands as one batch.
 func (m *Memory) Decide(now time.Time, commands ...ledger.Command) []ledger.Verdict {
 	m.State.Uses = m.uses()
+	m.loadSpending(now, commands)
+	m.loadCorrections()
 	out := ledger.Decide(&m.State, now, commands)
-	m.Entries = append(m.Entries, out.Entries...)
+	for _, e := range out.Entries {
+		e.ID = int64(len(m.Entries)) + 1
+		m.Entries = append(m.Entries, e)
+	}
 	m.Found = append(m.Found, out.Discrepancies...)
+	for _, closed := range out.Resolutions {
+		for i := range m.Found {
+			if m.Found[i].Key == closed.Key {
+				m.Found[i] = closed
+			}
+		}
+	}
 	return out.Verdicts
+}
+
+// loadSpending tells the state what the subtrees have spent whose account changes.
+func (m *Memory) loadSpending(now time.Time, commands []ledger.Command) {
+	for _, command := range commands {
+		c, ok := command.(ledger.SetAccount)
+		if !ok {
+			continue
+		}
+		since := make(map[ledger.Period]ledger.Microcredits)
+		for _, period := range ledger.Periods {
+			for _, e := range m.Entries {
+				if e.Spender != "" && m.State.Accounts.Get(e.Spender) != nil && m.isBelow(e.Spender, c.Account) && !e.RecordedAt.Before(period.Start(now)) {
+					since[period] += spent(e)
+				}
+			}
+		}
+		m.State.LoadSpending(c.Account, ledger.SubtreeSpending{AsOf: now, Since: since})
+	}
+}
+
+// spent is what an entry adds to its spender's spending.
+func spent(e ledger.Entry) ledger.Microcredits {
+	switch e.Kind {
+	case ledger.EntryCharge:
+		return e.Amount
+	case ledger.EntryRefund:
+		return -e.Amount
+	}
+	return 0
+}
+
+func (m *Memory) loadCorrections() {
+	m.State.Entries, m.State.Discrepancies = make(map[int64]ledger.Entry), make(map[string]ledger.Discrepancy)
+	for _, e := range m.Entries {
+		m.State.Entries[e.ID] = e
+	}
+	for _, d := range m.Found {
+		m.State.Discrepancies[d.Key] = d
+	}
 }
 
 func (m *Memory) uses() map[string]ledger.AccountUse {
@@ -47,6 +99,7 @@ func (m *Memory) uses() map[string]ledger.AccountUse {
 	for _, e := range m.Entries {
 		change(e.Debit, func(use *ledger.AccountUse) { use.Entries = true })
 		change(e.Credit, func(use *ledger.AccountUse) { use.Entries = true })
+		change(e.Spender, func(use *ledger.AccountUse) { use.Entries = true })
 	}
 	return uses
 }

@@ -33,6 +33,8 @@ func (a *auditor) accounts() {
 	a.State.Accounts.All(func(name string, row *ledger.Account) {
 		want := a.own(name)
 		want.Name, want.Parent, want.Policy, want.Revision = row.Name, row.Parent, row.Policy, row.Revision
+		want.PolicyVersion, want.Frozen, want.SpentSince = row.PolicyVersion, row.Frozen, row.SpentSince
+		want.RefilledAt, want.LastEntryAt, want.DueAt = row.RefilledAt, row.LastEntryAt, row.DueAt
 		a.State.Accounts.All(func(below string, _ *ledger.Account) {
 			if a.isBelow(below, name) {
 				own := a.own(below)
@@ -40,8 +42,15 @@ func (a *auditor) accounts() {
 				want.SubtreeBalance += own.Balance
 				want.SubtreeReserved += own.Reserved
 				want.SubtreeOverspent += own.Overspent()
+				want.SubtreeHeld += own.Held
+				want.SubtreeRunning += own.Running
 			}
 		})
+		for _, e := range a.Entries {
+			if row.Policy.Spending.Period != "" && e.Spender != "" && a.isBelow(e.Spender, name) && !e.RecordedAt.Before(row.SpentSince) {
+				want.SubtreeSpent += spent(e)
+			}
+		}
 		if *row != want {
 			a.violation("I2", name, "says %+v, adds up to %+v", *row, want)
 		}
@@ -59,12 +68,20 @@ func (m *Memory) own(name string) (sum ledger.Account) {
 		}
 		if e.Debit == name {
 			sum.Balance -= e.Amount
-			sum.Charged += e.Amount
+		}
+		if e.Spender == name {
+			sum.Charged += spent(e)
 		}
 	}
 	m.State.Reservations.All(func(_ string, r *ledger.Reservation) {
-		if r.Account == name {
+		if r.Payer == name {
 			sum.Reserved += r.Remaining()
+		}
+		if r.Account == name {
+			sum.Held += r.Remaining()
+			if r.State == ledger.Active {
+				sum.Running++
+			}
 		}
 	})
 	return sum
@@ -111,7 +128,7 @@ func (a *auditor) reservations() {
 		}
 		var charged ledger.Microcredits
 		for _, e := range a.Entries {
-			if e.Reservation == uid {
+			if e.Reservation == uid && e.Kind == ledger.EntryCharge {
 				charged += e.Amount
 			}
 		}
@@ -146,7 +163,7 @@ func (a *auditor) allocations() {
 			covered += overlap(one, row.StartedAt, row.EndedAt)
 		}
 		for _, e := range a.Entries {
-			if e.Allocation == pod {
+			if e.Allocation == pod && e.Kind == ledger.EntryCharge {
 				entries += e.Amount
 			}
 		}

@@ -85,7 +85,7 @@ func (s *Store) Rebuild(ctx context.Context) (changed int, err error) {
 				updates.Updated = append(updates.Updated, folded[i])
 			}
 		}
-		w.accounts(updates)
+		w.accounts(ledger.Outcome{Accounts: updates})
 		changed = len(updates.Updated)
 		return tx.SendBatch(ctx, &w.batch).Close()
 	})
@@ -113,26 +113,45 @@ func projections(ctx context.Context, tx pgx.Tx, accountsQuery string) (stored, 
 		return nil, nil, err
 	}
 	var name string
-	var balance, reserved, charged ledger.Microcredits
-	if _, err = pgx.ForEachRow(rows, []any{&name, &balance, &reserved, &charged}, func() error {
+	var own projection
+	if _, err = pgx.ForEachRow(rows, []any{&name, &own.Balance, &own.Reserved, &own.Held, &own.Charged, &own.Running}, func() error {
 		if a := byName[name]; a != nil {
-			a.Balance, a.Reserved, a.Charged = balance, reserved, charged
+			a.Balance, a.Reserved, a.Held, a.Charged, a.Running = own.Balance, own.Reserved, own.Held, own.Charged, own.Running
 		}
 		return nil
 	}); err != nil {
 		return nil, nil, err
 	}
-	ledger.ProjectSubtrees(byName)
+	if rows, err = tx.Query(ctx, query("SpendingFold")); err != nil {
+		return nil, nil, err
+	}
+	spending, err := pgx.CollectRows(rows, scanSpending)
+	if err != nil {
+		return nil, nil, err
+	}
+	ledger.ProjectSubtrees(byName, spending)
 	return stored, folded, nil
 }
 
 // projection is an account's figures that are folds of other rows (I2).
 type projection struct {
-	Balance, Reserved, Charged, SubtreeBalance, SubtreeReserved, SubtreeOverspent ledger.Microcredits
+	Balance, Reserved, Held, Charged                                             ledger.Microcredits
+	Running                                                                      int64
+	SubtreeBalance, SubtreeReserved, SubtreeHeld, SubtreeOverspent, SubtreeSpent ledger.Microcredits
+	SubtreeRunning                                                               int64
 }
 
 func figures(a ledger.Account) projection {
-	return projection{a.Balance, a.Reserved, a.Charged, a.SubtreeBalance, a.SubtreeReserved, a.SubtreeOverspent}
+	return projection{
+		a.Balance, a.Reserved, a.Held, a.Charged, a.Running,
+		a.SubtreeBalance, a.SubtreeReserved, a.SubtreeHeld, a.SubtreeOverspent, a.SubtreeSpent, a.SubtreeRunning,
+	}
+}
+
+func scanSpending(row pgx.CollectableRow) (s ledger.DailySpending, err error) {
+	err = row.Scan(&s.Account, &s.Day, &s.Amount)
+	s.Day = s.Day.UTC()
+	return s, err
 }
 
 func scanViolation(row pgx.CollectableRow) (v ledger.Violation, err error) {

@@ -118,11 +118,11 @@ func (s *Store) attempt(ctx context.Context, batch []*submission) (err error) {
 	}
 	var verdicts []ledger.Verdict
 	if err := s.onConnection(ctx, func(conn *pgx.Conn) error {
-		state, err := lockingLoad.load(ctx, conn, footprintOf(commands))
+		state, err := lockingLoad.load(ctx, conn, ledger.Instant(s.clock.Now()), footprintOf(commands))
 		if err != nil {
 			return err
 		}
-		now := ledger.Instant(s.clock.Now())
+		now := ledger.Instant(s.clock.Now()) // read again: the locks may have been long in coming
 		out, err := decide(state, now, commands)
 		if err != nil {
 			return err

@@ -87,7 +87,7 @@ func TestConstraintsAgainstOtherClients(t *testing.T) {
 		{"allocation_moves_by_the_rules", "UPDATE allocation SET state = 'Intended' WHERE pod_uid = 'pod'"},
 		{"allocation_terms_never_change", "UPDATE allocation SET started_at = started_at + interval '1s' WHERE pod_uid = 'pod'"},
 		{"account_reserves_nothing_negative", "UPDATE account SET reserved = -1 WHERE name = 'team'"},
-		{"account_name_is_a_dns_subdomain", "INSERT INTO account (name, overdraft_limit, default_max_runtime_seconds, revision) VALUES ('system:x', 0, 0, 1)"},
+		{"account_name_is_a_dns_subdomain", "INSERT INTO account (name, revision) VALUES ('system:x', 1)"},
 		{"account_is_not_its_own_parent", "UPDATE account SET parent = name WHERE name = 'team'"},
 		{"interval_overlaps_no_other_of_its_pod", "INSERT INTO metered_interval SELECT pod_uid, started_at + interval '1s', ended_at, source, charge, received_at FROM metered_interval"},
 		{"interval_is_not_empty", "INSERT INTO metered_interval SELECT pod_uid, ended_at, ended_at, source, charge, received_at FROM metered_interval"},

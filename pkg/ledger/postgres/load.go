@@ -25,8 +25,13 @@ type footprint struct {
 	nodes   set
 	// removed are the accounts whose uses matter.
 	removed set
-	windows map[string]window // metered time that matters, by pod UID
-	devices []deviceWindow
+	// settings are the accounts, with parent and policy, whose subtree's spending matters if these change.
+	settings []ledger.SetAccount
+	// corrected are the entries and closed the discrepancies that adjustments name.
+	corrected map[int64]bool
+	closed    set
+	windows   map[string]window // metered time that matters, by pod UID
+	devices   []deviceWindow
 }
 
 type set map[string]struct{}
@@ -71,6 +76,7 @@ func (f *footprint) include(command ledger.Command) {
 	case ledger.SetAccount:
 		f.accounts.add(c.Account)
 		f.accounts.add(c.Parent)
+		f.settings = append(f.settings, c)
 	case ledger.RemoveAccount:
 		f.accounts.add(c.Account)
 		f.removed.add(c.Account)
@@ -78,8 +84,28 @@ func (f *footprint) include(command ledger.Command) {
 		f.classes.add(c.Class)
 	case ledger.PostGrant:
 		f.accounts.add(c.Account)
+	case ledger.Adjust:
+		f.accounts.add(c.Account)
+		f.closed.add(c.Discrepancy)
+		if c.Corrects != 0 {
+			if f.corrected == nil {
+				f.corrected = make(map[int64]bool)
+			}
+			f.corrected[c.Corrects] = true
+		}
+	case ledger.Transfer:
+		f.accounts.add(c.From)
+		f.accounts.add(c.To)
+	case ledger.FreezeAccount:
+		f.accounts.add(c.Account)
+	case ledger.UnfreezeAccount:
+		f.accounts.add(c.Account)
+	case ledger.PostDue:
+		f.accounts.add(c.Account)
 	case ledger.PlaceHold:
 		f.hold(c)
+	case ledger.RenewHold:
+		f.reservations.add(c.UID)
 	case ledger.CloseReservation:
 		f.reservations.add(c.UID)
 		f.claimed.add(c.UID)
@@ -103,6 +129,8 @@ func (f *footprint) include(command ledger.Command) {
 	case ledger.EndAllocation:
 		f.pods.add(c.PodUID)
 		f.windows[c.PodUID] = everything
+	case ledger.Refund:
+		f.pods.add(c.PodUID)
 	case ledger.MarkSuspect:
 		f.pods.add(c.PodUID)
 	case ledger.ClearSuspect:
@@ -156,7 +184,7 @@ var (
 )
 
 // load begins a transaction and reads what the commands touch, in one round trip.
-func (l loading) load(ctx context.Context, conn *pgx.Conn, f footprint) (*ledger.State, error) {
+func (l loading) load(ctx context.Context, conn *pgx.Conn, now time.Time, f footprint) (*ledger.State, error) {
 	state := &ledger.State{}
 	batch := &pgx.Batch{}
 	batch.Queue(l.begin)
@@ -169,6 +197,7 @@ func (l loading) load(ctx context.Context, conn *pgx.Conn, f footprint) (*ledger
 	// Locks, in the order in which every batch takes them: accounts, leaderships, nodes.
 	if len(accounts)+len(reservations)+len(pods) > 0 {
 		each(batch.Queue(l.accounts, accounts, reservations, pods), scanAccount, func(a ledger.Account) { state.Accounts.Load(a.Name, a) })
+		each(batch.Queue(query("LotLoad"), accounts, reservations, pods), scanLot, state.LoadLot)
 	}
 	queueEpochs(batch, l.leaders, f.leaders, &state.LeaderEpochs)
 	queueEpochs(batch, l.nodes, f.nodes, &state.NodeEpochs)
@@ -187,6 +216,10 @@ func (l loading) load(ctx context.Context, conn *pgx.Conn, f footprint) (*ledger
 		each(batch.Queue(query("AllocationLoad"), pods, f.claimed.list()), scanAllocation, state.LoadAllocation)
 	}
 	f.queueMetering(batch, state)
+	f.queueCorrections(batch, state)
+	if len(f.settings) > 0 {
+		f.queueSpending(batch, now, state)
+	}
 	if len(f.removed) > 0 {
 		queueUses(batch, f.removed, state)
 	}
@@ -214,6 +247,45 @@ func (f *footprint) queueMetering(batch *pgx.Batch, state *ledger.State) {
 			column(f.devices, func(d *deviceWindow) time.Time { return d.end }),
 		), scanDevice, state.LoadDevice)
 	}
+}
+
+func (f *footprint) queueCorrections(batch *pgx.Batch, state *ledger.State) {
+	if len(f.corrected) > 0 {
+		state.Entries = make(map[int64]ledger.Entry)
+		each(batch.Queue(query("EntryLoad"), slices.Sorted(maps.Keys(f.corrected))), scanEntry, func(e ledger.Entry) { state.Entries[e.ID] = e })
+	}
+	if len(f.closed) > 0 {
+		state.Discrepancies = make(map[string]ledger.Discrepancy)
+		each(batch.Queue(query("DiscrepancyLoad"), f.closed.list()), scanDiscrepancy, func(d ledger.Discrepancy) { state.Discrepancies[d.Key] = d })
+	}
+}
+
+func (f *footprint) queueSpending(batch *pgx.Batch, now time.Time, state *ledger.State) {
+	args := []any{
+		column(f.settings, func(c *ledger.SetAccount) string { return c.Account }),
+		column(f.settings, func(c *ledger.SetAccount) string { return c.Parent }),
+		column(f.settings, func(c *ledger.SetAccount) string { return writePolicy(c.Policy) }),
+	}
+	for _, period := range ledger.Periods {
+		args = append(args, period.Start(now))
+	}
+	batch.Queue(query("SpendingLoad"), args...).Query(func(rows pgx.Rows) error {
+		var account string
+		sums := make([]ledger.Microcredits, len(ledger.Periods))
+		targets := []any{&account}
+		for i := range sums {
+			targets = append(targets, &sums[i])
+		}
+		_, err := pgx.ForEachRow(rows, targets, func() error {
+			since := make(map[ledger.Period]ledger.Microcredits)
+			for i, period := range ledger.Periods {
+				since[period] = sums[i]
+			}
+			state.LoadSpending(account, ledger.SubtreeSpending{AsOf: now, Since: since})
+			return nil
+		})
+		return err
+	})
 }
 
 func queueEpochs(batch *pgx.Batch, statement string, names set, epochs *map[string]int64) {
@@ -265,7 +337,7 @@ func checkLocked(state *ledger.State) error {
 		}
 	}
 	state.Accounts.All(func(_ string, a *ledger.Account) { need(a.Parent) })
-	state.Reservations.All(func(_ string, r *ledger.Reservation) { need(r.Account) })
+	state.Reservations.All(func(_ string, r *ledger.Reservation) { need(r.Account); need(r.Payer) })
 	state.Allocations.All(func(_ string, a *ledger.Allocation) {
 		need(a.Account)
 		if state.Reservations.Get(a.Reservation) == nil { // it appeared after the reservations were read

@@ -9,7 +9,8 @@ import (
 //go:embed sql/*.sql
 var queryFiles embed.FS
 
-// queries are the statements of sql/*.sql by the name in their "-- name:" line.
+// queries are the statements of sql/*.sql by the name in their "-- name:" line. A "-- name: fragment X" is text that takes the
+// place of {X} in statements, such as the columns that a scan function reads.
 var queries = loadQueries()
 
 // query returns a named statement. A missing one is a fault of this package and stops the program at its start.
@@ -22,8 +23,8 @@ func query(name string) string {
 }
 
 func loadQueries() map[string]string {
-	const marker = "-- name: "
-	all := make(map[string]string)
+	const marker, fragment = "-- name: ", "fragment "
+	all, fragments := make(map[string]string), make(map[string]string)
 	entries, err := queryFiles.ReadDir("sql")
 	if err != nil {
 		panic(err)
@@ -39,7 +40,17 @@ func loadQueries() map[string]string {
 				panic(fmt.Sprintf("postgres: statement %s appears twice", name))
 			}
 			all[name] = withoutComments(statement)
+			if short, ok := strings.CutPrefix(name, fragment); ok {
+				delete(all, name)
+				fragments["{"+short+"}"] = withoutComments(statement)
+			}
 		}
+	}
+	for name, statement := range all {
+		for placeholder, text := range fragments {
+			statement = strings.ReplaceAll(statement, placeholder, text)
+		}
+		all[name] = statement
 	}
 	return all
 }

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -16,8 +15,9 @@ import (
 // save writes an outcome, one statement per kind of change, and commits, in one round trip.
 func save(ctx context.Context, conn *pgx.Conn, out ledger.Outcome, now time.Time) error {
 	w := &writes{now: now}
-	w.accounts(out.Accounts)
+	w.accounts(out)
 	w.rates(out.Rates)
+	w.lots(out.Lots)
 	w.reservations(out.Reservations)
 	w.allocations(out.Allocations)
 	w.intervals(out.RemovedIntervals, out.NewIntervals)
@@ -26,7 +26,9 @@ func save(ctx context.Context, conn *pgx.Conn, out ledger.Outcome, now time.Time
 	if err := w.remembered(out.Remembered); err != nil {
 		return err
 	}
+	w.spending(out.Spending)
 	w.discrepancies(out.Discrepancies)
+	w.resolutions(out.Resolutions)
 	w.batch.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
 		// PostgreSQL answers COMMIT with ROLLBACK when the transaction had failed, and calls that no error.
 		if tag.String() != "COMMIT" {
@@ -62,22 +64,90 @@ func insertThenUpdate[T any](table string, c ledger.Changes[T], write func(state
 	write(table+"Update", c.Updated)
 }
 
-func (w *writes) accounts(c ledger.Changes[ledger.Account]) {
-	insertThenUpdate("Account", c, func(name string, rows []ledger.Account) { // a child may get a parent that is new
-		w.exactly(name, len(rows),
-			column(rows, func(a *ledger.Account) string { return a.Name }),
-			column(rows, func(a *ledger.Account) string { return a.Parent }),
-			column(rows, func(a *ledger.Account) int64 { return int64(a.Policy.OverdraftLimit) }),
-			column(rows, func(a *ledger.Account) int64 { return a.Policy.DefaultMaxRuntimeSeconds }),
+func (w *writes) accounts(out ledger.Outcome) {
+	name := func(a *ledger.Account) string { return a.Name }
+	parent := func(a *ledger.Account) string { return a.Parent }
+	policy := func(a *ledger.Account) string { return writePolicy(a.Policy) }
+	version := func(a *ledger.Account) int64 { return a.PolicyVersion }
+	frozen := func(a *ledger.Account) string { return a.Frozen }
+	figures := func(rows []ledger.Account) []any {
+		return []any{
 			column(rows, func(a *ledger.Account) int64 { return int64(a.Balance) }),
 			column(rows, func(a *ledger.Account) int64 { return int64(a.Reserved) }),
+			column(rows, func(a *ledger.Account) int64 { return int64(a.Held) }),
 			column(rows, func(a *ledger.Account) int64 { return int64(a.Charged) }),
+			column(rows, func(a *ledger.Account) int64 { return a.Running }),
 			column(rows, func(a *ledger.Account) int64 { return int64(a.SubtreeBalance) }),
 			column(rows, func(a *ledger.Account) int64 { return int64(a.SubtreeReserved) }),
+			column(rows, func(a *ledger.Account) int64 { return int64(a.SubtreeHeld) }),
+			column(rows, func(a *ledger.Account) int64 { return a.SubtreeRunning }),
 			column(rows, func(a *ledger.Account) int64 { return int64(a.SubtreeOverspent) }),
-			column(rows, func(a *ledger.Account) int64 { return a.Revision }))
-	})
+			column(rows, func(a *ledger.Account) int64 { return int64(a.SubtreeSpent) }),
+			column(rows, func(a *ledger.Account) *time.Time { return nullable(a.SpentSince) }),
+			column(rows, func(a *ledger.Account) *time.Time { return nullable(a.RefilledAt) }),
+			column(rows, func(a *ledger.Account) *time.Time { return nullable(a.LastEntryAt) }),
+			column(rows, func(a *ledger.Account) *time.Time { return nullable(a.DueAt) }),
+			column(rows, func(a *ledger.Account) int64 { return a.Revision }),
+		}
+	}
+	c := out.Accounts
+	settings := []any{column(c.Inserted, name), column(c.Inserted, parent), column(c.Inserted, policy), column(c.Inserted, version), column(c.Inserted, frozen)}
+	w.exactly("AccountInsert", len(c.Inserted), append(settings, figures(c.Inserted)...)...)
+	// A child may get a parent that is new.
+	w.exactly("AccountUpdate", len(c.Updated), append([]any{column(c.Updated, name)}, figures(c.Updated)...)...)
+	w.exactly("AccountSettings", len(out.Settings),
+		column(out.Settings, name), column(out.Settings, parent), column(out.Settings, policy), column(out.Settings, version), column(out.Settings, frozen))
+	w.exactly("PolicyInsert", len(out.Policies),
+		column(out.Policies, func(p *ledger.PolicyVersion) string { return p.Account }),
+		column(out.Policies, func(p *ledger.PolicyVersion) int64 { return p.Version }),
+		column(out.Policies, func(p *ledger.PolicyVersion) string { return writePolicy(p.Policy) }),
+		w.now)
 	w.exactly("AccountDelete", len(c.Removed), c.Removed)
+}
+
+func (w *writes) lots(c ledger.Changes[ledger.Lot]) {
+	key := func(l *ledger.Lot) string { return l.Key }
+	free := func(l *ledger.Lot) int64 { return int64(l.Free) }
+	held := func(l *ledger.Lot) int64 { return int64(l.Held) }
+	expired := func(l *ledger.Lot) int64 { return int64(l.Expired) }
+	w.exactly("LotInsert", len(c.Inserted),
+		column(c.Inserted, key),
+		column(c.Inserted, func(l *ledger.Lot) string { return l.Account }),
+		column(c.Inserted, func(l *ledger.Lot) int64 { return int64(l.Amount) }),
+		column(c.Inserted, free), column(c.Inserted, held), column(c.Inserted, expired),
+		column(c.Inserted, func(l *ledger.Lot) time.Time { return l.ExpiresAt }))
+	w.exactly("LotUpdate", len(c.Updated), column(c.Updated, key), column(c.Updated, free), column(c.Updated, held), column(c.Updated, expired))
+}
+
+func (w *writes) spending(additions []ledger.DailySpending) {
+	// A row can be added to once in a statement.
+	type day struct {
+		account string
+		unix    int64
+	}
+	index := make(map[day]int)
+	var rows []ledger.DailySpending
+	for _, one := range additions {
+		at, known := index[day{one.Account, one.Day.Unix()}]
+		if !known {
+			index[day{one.Account, one.Day.Unix()}] = len(rows)
+			rows = append(rows, one)
+			continue
+		}
+		rows[at].Amount += one.Amount
+	}
+	w.exactly("SpendingAdd", len(rows),
+		column(rows, func(s *ledger.DailySpending) string { return s.Account }),
+		column(rows, func(s *ledger.DailySpending) time.Time { return s.Day }),
+		column(rows, func(s *ledger.DailySpending) int64 { return int64(s.Amount) }))
+}
+
+func (w *writes) resolutions(rows []ledger.Discrepancy) {
+	w.exactly("DiscrepancyResolve", len(rows),
+		column(rows, func(d *ledger.Discrepancy) string { return d.Key }),
+		column(rows, func(d *ledger.Discrepancy) time.Time { return d.ResolvedAt }),
+		column(rows, func(d *ledger.Discrepancy) string { return d.Resolution }),
+		column(rows, func(d *ledger.Discrepancy) string { return d.ResolvedBy }))
 }
 
 func (w *writes) rates(rows []ledger.RateVersion) {
@@ -94,9 +164,14 @@ func (w *writes) reservations(c ledger.Changes[ledger.Reservation]) {
 	state := func(r *ledger.Reservation) string { return string(r.State) }
 	reason := func(r *ledger.Reservation) string { return r.Reason }
 	closedAt := func(r *ledger.Reservation) *time.Time { return nullable(r.ClosedAt) }
+	seconds := func(r *ledger.Reservation) int64 { return r.GPUSeconds }
+	amount := func(r *ledger.Reservation) int64 { return int64(r.Amount) }
+	takes := func(r *ledger.Reservation) string { return writeTakes(r.Takes) }
 	w.exactly("ReservationInsert", len(c.Inserted),
 		column(c.Inserted, uid),
 		column(c.Inserted, func(r *ledger.Reservation) string { return r.Account }),
+		column(c.Inserted, func(r *ledger.Reservation) string { return r.Payer }),
+		column(c.Inserted, func(r *ledger.Reservation) int64 { return r.PolicyVersion }),
 		column(c.Inserted, func(r *ledger.Reservation) string { return r.Workload.Kind }),
 		column(c.Inserted, func(r *ledger.Reservation) string { return r.Workload.Namespace }),
 		column(c.Inserted, func(r *ledger.Reservation) string { return r.Workload.Name }),
@@ -104,15 +179,16 @@ func (w *writes) reservations(c ledger.Changes[ledger.Reservation]) {
 		column(c.Inserted, func(r *ledger.Reservation) int64 { return r.RateVersion }),
 		column(c.Inserted, func(r *ledger.Reservation) int64 { return int64(r.Rate) }),
 		column(c.Inserted, func(r *ledger.Reservation) int64 { return r.MaxGPUs }),
-		column(c.Inserted, func(r *ledger.Reservation) int64 { return r.GPUSeconds }),
-		column(c.Inserted, func(r *ledger.Reservation) int64 { return int64(r.Amount) }),
+		column(c.Inserted, seconds),
+		column(c.Inserted, amount),
+		column(c.Inserted, takes),
 		column(c.Inserted, charged),
 		column(c.Inserted, state),
 		column(c.Inserted, reason),
 		column(c.Inserted, func(r *ledger.Reservation) time.Time { return r.CreatedAt }),
 		column(c.Inserted, closedAt))
 	w.exactly("ReservationUpdate", len(c.Updated),
-		column(c.Updated, uid), column(c.Updated, charged), column(c.Updated, state), column(c.Updated, reason), column(c.Updated, closedAt))
+		column(c.Updated, uid), column(c.Updated, seconds), column(c.Updated, amount), column(c.Updated, takes), column(c.Updated, charged), column(c.Updated, state), column(c.Updated, reason), column(c.Updated, closedAt))
 }
 
 func (w *writes) allocations(c ledger.Changes[ledger.Allocation]) {
@@ -140,7 +216,9 @@ func (w *writes) allocations(c ledger.Changes[ledger.Allocation]) {
 			column(rows, func(a *ledger.Allocation) *time.Time { return nullable(a.StartedAt) }),
 			column(rows, func(a *ledger.Allocation) *time.Time { return nullable(a.EndedAt) }),
 			column(rows, func(a *ledger.Allocation) *time.Time { return nullable(a.LastSeen) }),
-			column(rows, func(a *ledger.Allocation) int64 { return int64(a.Charged) }))
+			column(rows, func(a *ledger.Allocation) int64 { return int64(a.Charged) }),
+			column(rows, func(a *ledger.Allocation) int64 { return int64(a.Refunded) }),
+			column(rows, func(a *ledger.Allocation) string { return string(a.RefundedFor) }))
 		w.exactly(name, len(rows), args...)
 	})
 }
@@ -177,9 +255,12 @@ func (w *writes) entries(rows []ledger.Entry) {
 		column(rows, func(e *ledger.Entry) string { return e.Key }),
 		column(rows, func(e *ledger.Entry) string { return e.Debit }),
 		column(rows, func(e *ledger.Entry) string { return e.Credit }),
+		column(rows, func(e *ledger.Entry) string { return e.Spender }),
 		column(rows, func(e *ledger.Entry) int64 { return int64(e.Amount) }),
 		column(rows, func(e *ledger.Entry) string { return e.Reservation }),
 		column(rows, func(e *ledger.Entry) string { return e.Allocation }),
+		column(rows, func(e *ledger.Entry) int64 { return e.Corrects }),
+		column(rows, func(e *ledger.Entry) string { return writeTakes(e.Draws) }),
 		column(rows, func(e *ledger.Entry) time.Time { return e.OccurredAt }),
 		column(rows, func(e *ledger.Entry) time.Time { return e.RecordedAt }),
 		column(rows, func(e *ledger.Entry) string { return e.Reason }),
@@ -189,16 +270,16 @@ func (w *writes) entries(rows []ledger.Entry) {
 func (w *writes) remembered(rows []ledger.Remembered) error {
 	verdicts := make([]string, len(rows))
 	for i, row := range rows {
-		text, err := json.Marshal(row.Verdict)
-		if err != nil {
+		var err error
+		if verdicts[i], err = writeVerdict(row.Verdict); err != nil {
 			return fmt.Errorf("write the verdict of command %q: %w", row.Key, err)
 		}
-		verdicts[i] = string(text)
 	}
 	w.exactly("CommandInsert", len(rows),
 		column(rows, func(r *ledger.Remembered) string { return r.Key }),
 		column(rows, func(r *ledger.Remembered) []byte { return r.ContentHash[:] }),
 		verdicts,
+		column(rows, func(r *ledger.Remembered) bool { return r.Lasting }),
 		w.now)
 	return nil
 }

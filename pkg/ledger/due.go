@@ -1,0 +1,113 @@
+package ledger
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// postAllDue does, for every loaded account, what has fallen due by itself until now. There is no other clock: whoever
+// touches an account later finds it as if it had been done in time.
+func (d *decider) postAllDue() {
+	due := make(map[string]bool)
+	d.Accounts.All(func(name string, row *Account) {
+		if !row.DueAt.IsZero() && !row.DueAt.After(d.now) {
+			due[name] = true
+		}
+	})
+	for _, name := range slices.Sorted(maps.Keys(due)) {
+		d.postDueOf(name)
+	}
+}
+
+// postDueOf posts expiries and refills of one account in the order in which they fell due, and begins its spending period.
+func (d *decider) postDueOf(name string) {
+	row := d.Accounts.Get(name)
+	if period := row.Policy.Spending.Period; period != "" {
+		if start := period.Start(d.now); start.After(row.SpentSince) {
+			changed := d.changeAccount(name)
+			changed.SpentSince, changed.SubtreeSpent = start, 0
+		}
+	}
+	for row.Frozen == "" && d.postNextDue(name) {
+	}
+	d.setDue(name)
+}
+
+// postNextDue posts what fell due first, if anything did.
+func (d *decider) postNextDue(name string) bool {
+	lot, refill := d.nextExpiry(name), d.Accounts.Get(name).nextRefill()
+	if !refill.IsZero() && !refill.After(d.now) && (lot == nil || refill.Before(lot.ExpiresAt)) {
+		return d.refill(name, refill)
+	}
+	if lot == nil || lot.ExpiresAt.After(d.now) {
+		return false
+	}
+	return d.expire(*lot)
+}
+
+// nextExpiry is the lot with something free that expires first; nil if there is none.
+func (s *State) nextExpiry(account string) *Lot {
+	for _, lot := range s.lotsOf(account) {
+		if lot.Free > 0 {
+			return lot
+		}
+	}
+	return nil
+}
+
+// nextRefill is when the first refill period that was not posted begins; zero without a refill.
+func (a Account) nextRefill() time.Time {
+	r := a.Policy.Refill
+	if r == (Refill{}) {
+		return time.Time{}
+	}
+	return r.start(a.RefilledAt).Add(r.period())
+}
+
+// refill posts the period that began at start, or, where there is nothing to add, passes over all periods until now: a
+// balance at its cap stays there until somebody touches the account.
+func (d *decider) refill(name string, start time.Time) bool {
+	row := d.Accounts.Get(name)
+	r := row.Policy.Refill
+	amount := min(r.Amount, r.Cap-row.Balance)
+	if amount <= 0 {
+		d.changeAccount(name).RefilledAt = r.start(d.now)
+		return true
+	}
+	if refusal := d.move(name, movement{balance: amount}); refusal != nil {
+		return false // an ancestor's sums have no room; it stays due
+	}
+	d.changeAccount(name).RefilledAt = start
+	d.post(Entry{
+		Key: fmt.Sprintf("refill:%s:%d", name, start.Unix()), Kind: EntryRefill, Debit: SystemIssuance, Credit: name,
+		Amount: amount, OccurredAt: start, Reason: "refill of the period from " + stamp(start),
+	})
+	return true
+}
+
+// setDue records when something falls due next.
+func (d *decider) setDue(name string) {
+	row := d.Accounts.Get(name)
+	var due time.Time
+	consider := func(t time.Time) {
+		if !t.IsZero() && (due.IsZero() || t.Before(due)) {
+			due = t
+		}
+	}
+	if row.Frozen == "" {
+		if lot := d.nextExpiry(name); lot != nil {
+			consider(lot.ExpiresAt)
+		}
+		if row.Balance < row.Policy.Refill.Cap {
+			consider(row.nextRefill())
+		}
+	}
+	if period := row.Policy.Spending.Period; period != "" && row.SubtreeSpent != 0 {
+		consider(period.Next(row.SpentSince))
+	}
+	if !row.DueAt.Equal(due) {
+		d.changeAccount(name).DueAt = due
+	}
+}
