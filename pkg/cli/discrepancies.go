@@ -53,6 +53,10 @@ type discrepancy struct {
 	Ledger  string                 `json:"ledger"`
 	Other   string                 `json:"other"`
 	FoundAt time.Time              `json:"found_at"`
+	// Who closed it and how; left out while it is open.
+	ResolvedAt time.Time `json:"resolved_at,omitzero"`
+	Resolution string    `json:"resolution,omitempty"`
+	ResolvedBy string    `json:"resolved_by,omitempty"`
 }
 
 // readDiscrepancies returns them newest first; with account, only that account's.
