@@ -70,7 +70,9 @@ func (d *decider) applyHold(r Reservation) *Refusal {
 	}
 	r.Takes = d.holdLots(r.Payer, r.Amount)
 	d.Reservations.insert(r.UID, r)
-	d.noteUse(r.Account, func(use *AccountUse) { use.Reservations = true })
+	for _, name := range []string{r.Account, r.Payer} {
+		d.noteUse(name, func(use *AccountUse) { use.Reservations = true })
+	}
 	return nil
 }
 

@@ -60,7 +60,7 @@ type State struct {
 	recentRememberedOrder []string
 }
 
-// AccountUse says what an account has that forbids removing it.
+// AccountUse says what an account has that forbids removing it: as spender or as payer.
 type AccountUse struct {
 	Entries, Reservations bool
 	Children              int64

@@ -95,6 +95,7 @@ func (m *Memory) uses() map[string]ledger.AccountUse {
 	})
 	m.State.Reservations.All(func(_ string, r *ledger.Reservation) {
 		change(r.Account, func(use *ledger.AccountUse) { use.Reservations = true })
+		change(r.Payer, func(use *ledger.AccountUse) { use.Reservations = true })
 	})
 	for _, e := range m.Entries {
 		change(e.Debit, func(use *ledger.AccountUse) { use.Entries = true })

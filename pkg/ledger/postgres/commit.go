@@ -89,10 +89,10 @@ func (s *Store) process(ctx context.Context, batch []*submission) *databaseAway 
 				s.rest(ctx, awayPauseLeast) // let whoever keeps winning finish
 			}
 			s.log.V(1).Info("Ledger batch conflicts with another process, repeating it", "attempt", attempt, "reason", err.Error())
-		case len(batch) == 1 && kind == failureConflict && !brokenConstraint(err):
+		case len(batch) == 1 && kind == failureConflict && !brokenConstraint(err) && !errors.Is(err, errStaleLocks):
 			// A serialization failure or a deadlock again and again: that is the weather, never a caller's answer (L15).
 			return &databaseAway{undecided: batch, err: err}
-		case len(batch) == 1:
+		case len(batch) == 1: // also rows that refer to accounts which are not there: whoever waits behind must not wait for them
 			s.log.Error(err, "Ledger command failed", "key", batch[0].commands[0].CommandKey())
 			batch[0].fail(meaning(err))
 			return nil

@@ -44,6 +44,7 @@ var invariantOf = map[string]string{
 	"account_reserves_nothing_negative":       "I1",
 	"account_charged_is_not_negative":         "I2",
 	"account_with_entries_stays":              "I8",
+	"account_that_pays_stays":                 "I9",
 	"rate_version_is_never_edited":            "I4",
 	"allocation_terms_never_change":           "I4",
 	"allocation_moves_by_the_rules":           "I5",

@@ -90,7 +90,8 @@ DELETE FROM account WHERE name = ANY ($1::text[]);
 SELECT n.name,
        EXISTS (SELECT FROM entry e WHERE e.debit = n.name)
            OR EXISTS (SELECT FROM entry e WHERE e.credit = n.name AND e.credit <> 'system:revenue'),
-       EXISTS (SELECT FROM reservation r WHERE r.account = n.name),
+       EXISTS (SELECT FROM reservation r WHERE r.account = n.name)
+           OR EXISTS (SELECT FROM reservation r WHERE r.payer = n.name AND r.payer <> r.account),
        (SELECT count(*) FROM account c WHERE c.parent = n.name)
 FROM unnest($1::text[]) AS n (name);
 
