@@ -4,9 +4,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/gpubank/gpubank/pkg/ledger"
 	lt "github.com/gpubank/gpubank/pkg/ledger/ledgertest"
 	"github.com/gpubank/gpubank/pkg/ledger/postgres"
 	"github.com/gpubank/gpubank/test/cluster/clustertest"
@@ -124,5 +126,37 @@ func TestConstraintError(t *testing.T) {
 	}
 	if changed, err := f.store.Rebuild(t.Context()); err != nil || changed != 1 {
 		t.Errorf("the rebuild changed %d accounts, %v", changed, err)
+	}
+}
+
+// Every kind of entry in a sound ledger: the audit of the fixture knows all the system's accounts.
+func TestAuditKnowsEveryKindOfEntry(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.teamWith("team", 1_000)
+	rich := lt.Account("rich", "", 0)
+	rich.Policy.Refunds.FailedPercent = 50
+	rich.Policy.Refill = ledger.Refill{Amount: ledger.Credit, PeriodSeconds: 60, Cap: 1_000 * ledger.Credit}
+	lot := lt.Grant("lot", "rich", 100)
+	lot.ExpiresAt = f.clock.Now().Add(time.Minute)
+	f.do(rich, lt.Grant("g", "rich", 500), lot,
+		ledger.Adjust{Key: "more", Account: "rich", Amount: 7, Reason: "test"}, ledger.Adjust{Key: "less", Account: "rich", Amount: -9, Reason: "test"},
+		ledger.Transfer{Key: "lend", From: "team", To: "rich", Amount: 11},
+		lt.Hold("job", "rich", 1, 10), lt.Allocate("pod", "job", "rich", 1), lt.End("pod", 0, 10), lt.Close("job"),
+		ledger.Refund{Key: "refund", PodUID: "pod", Cause: ledger.RefundFailed})
+	f.clock.SetTime(f.clock.Now().Add(time.Hour))
+	f.do(ledger.PostDue{Key: "due", Account: "rich"})
+	statement, err := f.store.Statement(t.Context(), "rich", lt.At(0), lt.At(48*3600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[ledger.EntryKind]bool)
+	for _, line := range statement.Lines {
+		seen[line.Kind] = true
+	}
+	for _, kind := range ledger.EntryKinds {
+		if !seen[kind] {
+			t.Errorf("there is no %s", kind)
+		}
 	}
 }

@@ -115,18 +115,27 @@ FROM (SELECT COALESCE(sum(charge), 0) AS charge FROM metered_interval) i,
 WHERE i.charge <> e.amount;
 
 -- name: AuditZeroSum
--- I10: over all accounts, the system's included, every entry adds up to zero; and each side is an account that exists.
-SELECT 'I10', 'ledger', format('accounts hold %s, issued %s less revenue %s', held, issued, revenue)
+-- I10: over all accounts, the system's included, every entry adds up to zero; and each side is an account that exists. The
+-- system's accounts have no rows: what they have is the fold of their entries.
+SELECT 'I10', 'ledger', format('accounts hold %s, the system gave them %s and took %s', held, given, taken)
 FROM (SELECT COALESCE(sum(balance), 0) AS held FROM account) a,
-     (SELECT COALESCE(sum(amount) FILTER (WHERE debit = 'system:issuance'), 0) AS issued,
-             COALESCE(sum(amount) FILTER (WHERE credit = 'system:revenue'), 0) AS revenue FROM entry) e
-WHERE held <> issued - revenue
+     (SELECT COALESCE(sum(amount) FILTER (WHERE debit LIKE 'system:%'), 0) AS given,
+             COALESCE(sum(amount) FILTER (WHERE credit LIKE 'system:%'), 0) AS taken FROM entry) e
+WHERE held <> given - taken
+UNION ALL
+SELECT 'I10', 'entry ' || e.id, format('moves %s from %s to %s, which is no %s', e.amount, e.debit, e.credit, e.kind)
+FROM entry e
+WHERE amount <= 0 OR debit = credit
+   OR (kind IN ('Grant', 'Refill')) <> (debit = 'system:issuance')
+   OR (kind = 'Charge') <> (credit = 'system:revenue')
+   OR (kind = 'Refund') <> (debit = 'system:revenue')
+   OR (kind = 'Expiry') <> (credit = 'system:expired')
+   OR (kind = 'Adjustment') <> ('system:adjustments' IN (debit, credit))
 UNION ALL
 SELECT 'I10', 'entry ' || e.id, format('moves %s from %s to %s, and one of them does not exist', e.amount, e.debit, e.credit)
 FROM entry e
-WHERE amount <= 0 OR debit = credit
-   OR (debit <> 'system:issuance' AND NOT EXISTS (SELECT FROM account a WHERE a.name = e.debit))
-   OR (credit <> 'system:revenue' AND NOT EXISTS (SELECT FROM account a WHERE a.name = e.credit))
+WHERE (debit NOT IN ('system:issuance', 'system:revenue', 'system:adjustments') AND NOT EXISTS (SELECT FROM account a WHERE a.name = e.debit))
+   OR (credit NOT IN ('system:revenue', 'system:expired', 'system:adjustments') AND NOT EXISTS (SELECT FROM account a WHERE a.name = e.credit))
 ORDER BY 2;
 
 -- name: AuditSize
