@@ -15,6 +15,7 @@ func (d *decider) setAccount(c SetAccount) Verdict {
 	row := d.Accounts.Get(c.Account)
 	if row == nil {
 		d.Accounts.insert(c.Account, Account{Name: c.Account, Parent: c.Parent, Revision: d.Revision})
+		d.LoadSpending(c.Account, nil)
 		d.noteUse(c.Parent, func(use *AccountUse) { use.Children++ })
 		d.setPolicy(c.Account, c.Policy)
 		return Verdict{}
@@ -44,9 +45,8 @@ func (d *decider) setPolicy(account string, policy Policy) {
 	row.Policy = policy
 	row.PolicyVersion++
 	d.recentPolicies = append(d.recentPolicies, PolicyVersion{Account: account, Version: row.PolicyVersion, Policy: policy})
-	if period := policy.Spending.Period; period != before.Spending.Period {
-		row.SpentSince = period.Start(d.now)
-		row.SubtreeSpent = d.subtreeSpending[account].since(period, d.now)
+	if policy.Spending.Period != before.Spending.Period {
+		d.countSpending(account)
 	}
 	if r := policy.Refill; r != before.Refill && r != (Refill{}) {
 		row.RefilledAt = later(row.RefilledAt, r.start(d.now).Add(-r.period()))
@@ -76,19 +76,6 @@ func (d *decider) reparent(account Account, parent string) *Refusal {
 	d.noteUse(account.Parent, func(use *AccountUse) { use.Children-- })
 	d.noteUse(parent, func(use *AccountUse) { use.Children++ })
 	return nil
-}
-
-// moveSpending adds a moved subtree's spending to an ancestor's, or takes it away.
-func (d *decider) moveSpending(ancestor string, spent SubtreeSpending, sign Microcredits) {
-	row := d.Accounts.Get(ancestor)
-	if amount := spent.since(row.Policy.Spending.Period, d.now); amount != 0 {
-		d.changeAccount(ancestor).SubtreeSpent += sign * amount
-	}
-	if loaded, ok := d.subtreeSpending[ancestor]; ok {
-		for _, period := range Periods {
-			loaded.Since[period] += sign * spent.since(period, loaded.AsOf)
-		}
-	}
 }
 
 func (d *decider) removeAccount(c RemoveAccount) Verdict {
@@ -170,24 +157,15 @@ func (d *decider) postGrant(c PostGrant) Verdict {
 
 // post appends an entry. Whoever posts has moved the accounts' figures by the same amount.
 func (d *decider) post(e Entry) {
-	e.RecordedAt = d.now
-	var sides []string
+	e.RecordedAt = d.recordedAt(e.Spender, e.Debit, e.Credit, e.Spender)
 	for _, side := range []string{e.Debit, e.Credit, e.Spender} {
-		if row := d.Accounts.Get(side); row != nil {
-			sides = append(sides, side)
-			e.RecordedAt = later(e.RecordedAt, row.LastEntryAt)
+		if d.Accounts.Get(side) != nil {
+			d.changeAccount(side).LastEntryAt = e.RecordedAt
+			d.noteUse(side, func(use *AccountUse) { use.Entries = true })
 		}
-	}
-	for _, side := range sides {
-		d.changeAccount(side).LastEntryAt = e.RecordedAt
-		d.noteUse(side, func(use *AccountUse) { use.Entries = true })
 	}
 	if e.Spender != "" {
-		amount := e.Amount
-		if e.Kind == EntryRefund {
-			amount = -amount
-		}
-		d.recentSpending = append(d.recentSpending, DailySpending{Account: e.Spender, Day: PeriodDay.Start(e.RecordedAt), Amount: amount})
+		d.noteSpending(e)
 	}
 	d.recentEntries = append(d.recentEntries, e)
 }

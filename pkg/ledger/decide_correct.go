@@ -147,6 +147,7 @@ func (d *decider) refund(c Refund) Verdict {
 		return Verdict{}
 	}
 	payer := d.Reservations.Get(existing.Reservation).Payer
+	d.beginSpending(payer, existing.Account)
 	if refusal := d.transact(payer, existing.Account, movement{balance: amount, charged: -amount}); refusal != nil {
 		return Verdict{Refusal: refusal}
 	}

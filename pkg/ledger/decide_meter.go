@@ -209,6 +209,7 @@ func (d *decider) takeFromHold(a Allocation, charge Microcredits) (fromHold Micr
 		return 0, sumOutOfRange(a.Account)
 	}
 	fromHold = before - after.Remaining()
+	d.beginSpending(after.Payer, a.Account)
 	if refusal := d.transact(after.Payer, a.Account, movement{
 		balance: -charge, reserved: -fromHold, held: -fromHold, charged: charge,
 	}); refusal != nil {
@@ -271,17 +272,18 @@ func (d *decider) noteDevices(a Allocation, c RecordInterval, held span) {
 		}, d.now)
 	}
 	for _, gpu := range gpus {
-		d.noteSharedDevice(a, gpu, held)
-		key := DeviceKey(gpu, a.PodUID)
+		key, whole := DeviceKey(gpu, a.PodUID), held
 		own := d.Devices.Get(key)
 		if own == nil {
 			hold := DeviceHold{GPUUUID: gpu, PodUID: a.PodUID, Start: held.start, End: held.end}
 			d.Devices.insert(key, hold)
 			d.indexDevice(hold)
-		} else if held.start.Before(own.Start) || held.end.After(own.End) {
+		} else if whole = (span{earlier(own.Start, held.start), later(own.End, held.end)}); whole != (span{own.Start, own.End}) {
 			row := d.Devices.change(key)
-			row.Start, row.End = earlier(row.Start, held.start), later(row.End, held.end)
+			row.Start, row.End = whole.start, whole.end
 		}
+		// Of the whole time: it is the pod's GPU between its intervals too, whichever of the two pods reports last.
+		d.noteSharedDevice(a, gpu, whole)
 	}
 }
 

@@ -24,12 +24,7 @@ func (d *decider) postAllDue() {
 // postDueOf posts expiries and refills of one account in the order in which they fell due, and begins its spending period.
 func (d *decider) postDueOf(name string) {
 	row := d.Accounts.Get(name)
-	if period := row.Policy.Spending.Period; period != "" {
-		if start := period.Start(d.now); start.After(row.SpentSince) {
-			changed := d.changeAccount(name)
-			changed.SpentSince, changed.SubtreeSpent = start, 0
-		}
-	}
+	d.beginPeriod(name, d.now)
 	for row.Frozen == "" && d.postNextDue(name) {
 	}
 	d.setDue(name)

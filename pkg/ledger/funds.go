@@ -7,7 +7,7 @@ import "fmt"
 type movement struct {
 	// On the payer and above it.
 	balance, reserved Microcredits
-	// On the spender and above it.
+	// On the spender and above it; beginSpending comes before what is charged.
 	held, charged Microcredits
 	running       int64
 }
@@ -74,16 +74,7 @@ func (s *State) spend(spender string, m movement) {
 	if row.Held < 0 || row.Charged < 0 || row.Running < 0 {
 		panic(fmt.Sprintf("ledger: account %s would hold %d, have been charged %d and run %d", spender, row.Held, row.Charged, row.Running))
 	}
-	path := s.path(spender)
-	s.addToSubtrees(path, subtreeSums{held: m.held, running: m.running, spent: m.charged})
-	if m.charged == 0 {
-		return
-	}
-	for _, name := range path { // what was loaded stays what it is: the spending so far
-		if loaded, ok := s.subtreeSpending[name]; ok {
-			loaded.add(m.charged)
-		}
-	}
+	s.addToSubtrees(s.path(spender), subtreeSums{held: m.held, running: m.running, spent: m.charged})
 }
 
 // subtreeSums are the sums that an account keeps of everything below it.

@@ -15,7 +15,8 @@ import (
 //   - every reservation that a command names or that a loaded allocation belongs to;
 //   - every allocation that a command names, and all open ones of the reservations that Allocate and CloseReservation name;
 //   - of an allocation that RecordInterval names, the intervals that overlap it; of one that EndAllocation names, all;
-//   - the device holds of the GPUs that RecordInterval names, as far as they overlap it, and the pod's own;
+//   - the device holds of the GPUs that RecordInterval names: the pod's own, and those that overlap the time from its first
+//     interval to its last, the new ones included;
 //   - what is remembered of the commands' keys;
 //   - of an account whose parent or policy SetAccount changes, what its subtree has spent (LoadSpending);
 //   - the entries and discrepancies that Adjust names;
@@ -101,21 +102,6 @@ type Outcome struct {
 	Remembered []Remembered
 }
 
-// SubtreeSpending is what an account and everything below it spent, net of refunds, since the beginning of each of the
-// Periods that contain AsOf.
-type SubtreeSpending struct {
-	AsOf  time.Time
-	Since map[Period]Microcredits
-}
-
-// LoadSpending puts what an account's subtree spent into the state.
-func (s *State) LoadSpending(account string, spending SubtreeSpending) {
-	if s.subtreeSpending == nil {
-		s.subtreeSpending = make(map[string]SubtreeSpending)
-	}
-	s.subtreeSpending[account] = spending
-}
-
 // LoadLot puts a stored lot into the state.
 func (s *State) LoadLot(l Lot) {
 	if s.Lots.Get(l.Key) == nil {
@@ -191,20 +177,6 @@ func (s *State) Intervals(podUID string) []Interval {
 		}
 	}
 	return all
-}
-
-func (l SubtreeSpending) add(amount Microcredits) {
-	for period := range l.Since {
-		l.Since[period] += amount
-	}
-}
-
-// since is what was spent since the beginning of now's period. Where a later period began after it was read, nothing was.
-func (l SubtreeSpending) since(period Period, now time.Time) Microcredits {
-	if period == "" || !period.Start(l.AsOf).Equal(period.Start(now)) {
-		return 0
-	}
-	return l.Since[period]
 }
 
 func (s *State) timeline(podUID string) *timeline {

@@ -50,15 +50,13 @@ func (m *Memory) loadSpending(now time.Time, commands []ledger.Command) {
 		if !ok {
 			continue
 		}
-		since := make(map[ledger.Period]ledger.Microcredits)
-		for _, period := range ledger.Periods {
-			for _, e := range m.Entries {
-				if e.Spender != "" && m.State.Accounts.Get(e.Spender) != nil && m.isBelow(e.Spender, c.Account) && !e.RecordedAt.Before(period.Start(now)) {
-					since[period] += spent(e)
-				}
+		days := make(ledger.SubtreeSpending)
+		for _, e := range m.Entries {
+			if e.Spender != "" && m.State.Accounts.Get(e.Spender) != nil && m.isBelow(e.Spender, c.Account) {
+				days[ledger.PeriodDay.Start(e.RecordedAt)] += spent(e)
 			}
 		}
-		m.State.LoadSpending(c.Account, ledger.SubtreeSpending{AsOf: now, Since: since})
+		m.State.LoadSpending(c.Account, days)
 	}
 }
 

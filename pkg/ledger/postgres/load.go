@@ -30,8 +30,8 @@ type footprint struct {
 	// corrected are the entries and closed the discrepancies that adjustments name.
 	corrected map[int64]bool
 	closed    set
-	windows   map[string]window // metered time that matters, by pod UID
-	devices   []deviceWindow
+	windows   windows[string] // metered time that matters, by pod UID
+	devices   windows[deviceKey]
 }
 
 type set map[string]struct{}
@@ -51,16 +51,28 @@ func (s set) list() []string { return slices.Sorted(maps.Keys(s)) }
 // window is [start, end) of metered time.
 type window struct{ start, end time.Time }
 
-type deviceWindow struct {
-	gpu, pod string
-	window
+// windows are one for each key, which contains all of its times.
+type windows[K comparable] map[K]window
+
+func (all windows[K]) widen(key K, w window) {
+	if known, ok := all[key]; ok {
+		if known.start.Before(w.start) {
+			w.start = known.start
+		}
+		if known.end.After(w.end) {
+			w.end = known.end
+		}
+	}
+	all[key] = w
 }
+
+type deviceKey struct{ gpu, pod string }
 
 // everything is a window that contains any time that ledger.Check lets pass.
 var everything = window{time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2201, 1, 1, 0, 0, 0, 0, time.UTC)}
 
 func footprintOf(commands []ledger.Command) footprint {
-	f := footprint{windows: make(map[string]window)}
+	f := footprint{windows: make(windows[string]), devices: make(windows[deviceKey])}
 	for _, command := range commands {
 		// What is malformed is refused whatever the ledger holds; its texts must not reach the database.
 		if ledger.Check(command) == nil {
@@ -151,17 +163,9 @@ func (f *footprint) interval(c ledger.RecordInterval) {
 	f.nodes.add(c.Node)
 	w := window{ledger.Instant(c.Start), ledger.Instant(c.End)}
 	for _, gpu := range c.GPUUUIDs {
-		f.devices = append(f.devices, deviceWindow{gpu: gpu, pod: c.PodUID, window: w})
+		f.devices.widen(deviceKey{gpu, c.PodUID}, w)
 	}
-	if earlier, ok := f.windows[c.PodUID]; ok {
-		if earlier.start.Before(w.start) {
-			w.start = earlier.start
-		}
-		if earlier.end.After(w.end) {
-			w.end = earlier.end
-		}
-	}
-	f.windows[c.PodUID] = w
+	f.windows.widen(c.PodUID, w)
 }
 
 // loading says how a state is read.
@@ -240,11 +244,12 @@ func (f *footprint) queueMetering(batch *pgx.Batch, state *ledger.State) {
 		), scanInterval, state.LoadInterval)
 	}
 	if len(f.devices) > 0 {
+		held := slices.Collect(maps.Keys(f.devices))
 		each(batch.Queue(query("DeviceLoad"),
-			column(f.devices, func(d *deviceWindow) string { return d.gpu }),
-			column(f.devices, func(d *deviceWindow) string { return d.pod }),
-			column(f.devices, func(d *deviceWindow) time.Time { return d.start }),
-			column(f.devices, func(d *deviceWindow) time.Time { return d.end }),
+			column(held, func(d *deviceKey) string { return d.gpu }),
+			column(held, func(d *deviceKey) string { return d.pod }),
+			column(held, func(d *deviceKey) time.Time { return f.devices[*d].start }),
+			column(held, func(d *deviceKey) time.Time { return f.devices[*d].end }),
 		), scanDevice, state.LoadDevice)
 	}
 }
@@ -266,24 +271,29 @@ func (f *footprint) queueSpending(batch *pgx.Batch, now time.Time, state *ledger
 		column(f.settings, func(c *ledger.SetAccount) string { return c.Parent }),
 		column(f.settings, func(c *ledger.SetAccount) string { return writePolicy(c.Policy) }),
 	}
-	for _, period := range ledger.Periods {
-		args = append(args, period.Start(now))
-	}
-	batch.Queue(query("SpendingLoad"), args...).Query(func(rows pgx.Rows) error {
-		var account string
-		sums := make([]ledger.Microcredits, len(ledger.Periods))
-		targets := []any{&account}
-		for i := range sums {
-			targets = append(targets, &sums[i])
+	earliest := now
+	for _, period := range ledger.Periods { // a week may begin before the year does
+		if start := period.Start(now); start.Before(earliest) {
+			earliest = start
 		}
-		_, err := pgx.ForEachRow(rows, targets, func() error {
-			since := make(map[ledger.Period]ledger.Microcredits)
-			for i, period := range ledger.Periods {
-				since[period] = sums[i]
+	}
+	batch.Queue(query("SpendingLoad"), append(args, earliest)...).Query(func(rows pgx.Rows) error {
+		spending := make(map[string]ledger.SubtreeSpending)
+		var account string
+		var day *time.Time
+		var amount ledger.Microcredits
+		_, err := pgx.ForEachRow(rows, []any{&account, &day, &amount}, func() error {
+			if spending[account] == nil {
+				spending[account] = make(ledger.SubtreeSpending)
 			}
-			state.LoadSpending(account, ledger.SubtreeSpending{AsOf: now, Since: since})
+			if day != nil { // it has spent something at all
+				spending[account][day.UTC()] = amount
+			}
 			return nil
 		})
+		for name, days := range spending {
+			state.LoadSpending(name, days)
+		}
 		return err
 	})
 }
