@@ -136,11 +136,12 @@ SELECT a.name,
        COALESCE(p.remaining, 0)::bigint,
        COALESCE(r.remaining, 0)::bigint,
        COALESCE(s.charged, 0)::bigint,
-       COALESCE(r.running, 0)::bigint
+       COALESCE(r.running, 0)::bigint,
+       greatest(c.last_at, d.last_at, s.last_at)
 FROM account a
-LEFT JOIN (SELECT credit AS name, sum(amount) AS amount FROM entry GROUP BY credit) c ON c.name = a.name
-LEFT JOIN (SELECT debit AS name, sum(amount) AS amount FROM entry GROUP BY debit) d ON d.name = a.name
-LEFT JOIN (SELECT spender AS name, sum(CASE kind WHEN 'Refund' THEN -amount ELSE amount END) AS charged
+LEFT JOIN (SELECT credit AS name, sum(amount) AS amount, max(recorded_at) AS last_at FROM entry GROUP BY credit) c ON c.name = a.name
+LEFT JOIN (SELECT debit AS name, sum(amount) AS amount, max(recorded_at) AS last_at FROM entry GROUP BY debit) d ON d.name = a.name
+LEFT JOIN (SELECT spender AS name, sum(CASE kind WHEN 'Refund' THEN -amount ELSE amount END) AS charged, max(recorded_at) AS last_at
            FROM entry WHERE spender IS NOT NULL GROUP BY spender) s ON s.name = a.name
 LEFT JOIN (SELECT payer AS name, sum(greatest(amount - charged, 0)) AS remaining
            FROM reservation WHERE state IN ('Held', 'Active') GROUP BY payer) p ON p.name = a.name

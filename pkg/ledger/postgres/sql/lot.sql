@@ -20,3 +20,6 @@ WHERE l.key = n.key;
 
 -- name: LotsOfAccount
 SELECT {lot} FROM lot WHERE account = $1 AND free + held > 0 ORDER BY expires_at, key;
+
+-- name: LotAll
+SELECT {lot} FROM lot ORDER BY key;

@@ -25,3 +25,18 @@ SELECT account, day, amount FROM spending WHERE account = $1 AND day >= $2 AND d
 
 -- name: SpendingAll
 SELECT account, day, amount FROM spending ORDER BY account, day;
+
+-- name: SpendingRebuild
+-- Every day as the entries have it; touches only what differs.
+WITH fold AS (
+    SELECT spender AS account, (recorded_at AT TIME ZONE 'UTC')::date::timestamp AT TIME ZONE 'UTC' AS day,
+           sum(CASE kind WHEN 'Refund' THEN -amount ELSE amount END)::bigint AS amount
+    FROM entry WHERE spender IS NOT NULL GROUP BY 1, 2
+), right_now AS (
+    SELECT account, day, amount FROM fold
+    UNION ALL
+    SELECT account, day, 0 FROM spending s WHERE NOT EXISTS (SELECT FROM fold f WHERE f.account = s.account AND f.day = s.day)
+)
+INSERT INTO spending AS s (account, day, amount)
+SELECT account, day, amount FROM right_now
+ON CONFLICT ON CONSTRAINT spending_pkey DO UPDATE SET amount = excluded.amount WHERE s.amount <> excluded.amount;
