@@ -92,6 +92,38 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
+// Lots and the spenders' days are rebuilt too.
+func TestRebuildOfLotsAndDays(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	town(f)
+	conn := superuser(t, f)
+	read := func() (all string) {
+		if err := conn.QueryRow(t.Context(), "SELECT (SELECT string_agg(l::text, E'\n' ORDER BY key) FROM lot l) || (SELECT string_agg(s::text, E'\n' ORDER BY account, day) FROM spending s WHERE amount <> 0)").Scan(&all); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	before := read()
+	for _, statement := range []string{
+		"UPDATE lot SET free = 1, held = 2, expired = 3", "UPDATE spending SET amount = amount + 1 WHERE account = 'red'",
+		"DELETE FROM spending WHERE account = 'blue'", "INSERT INTO spending VALUES ('org', '2026-01-01Z', 7)",
+	} {
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if changed, err := f.store.Rebuild(t.Context()); err != nil || changed < 6 { // three lots, three days
+		t.Errorf("the rebuild changed %d rows, %v", changed, err)
+	}
+	if after := read(); after != before {
+		t.Errorf("rebuilt\n%s\nwant\n%s", after, before)
+	}
+	if changed, err := f.store.Rebuild(t.Context()); err != nil || changed != 0 {
+		t.Errorf("a second rebuild changed %d rows, %v", changed, err)
+	}
+}
+
 // A projection that another client spoiled makes commands on that account fail, and no others.
 func TestSpoiledProjectionStopsItsAccountOnly(t *testing.T) {
 	t.Parallel()
