@@ -59,7 +59,7 @@ I10  Credits appeared or vanished: the accounts do not hold what was granted
 
 	out, err = run(t, &reader{violations: broken[:1]}, "audit", "--database-url-file=f", "-o", "json")
 	var got auditResult
-	if problem := json.Unmarshal([]byte(out), &got); problem != nil || got.Sound || len(got.Violations) != 1 || got.Violations[0] != broken[0] {
+	if problem := json.Unmarshal([]byte(out), &got); problem != nil || got.Sound || len(got.Violations) != 1 || got.Violations[0].String() != broken[0].String() {
 		t.Errorf("%v, %+v\n%s", problem, got, out)
 	}
 	if ExitCode(err) != 1 {

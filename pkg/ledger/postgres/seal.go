@@ -453,4 +453,3 @@ func copyHash(h *ledger.ChainHead, hash []byte) error {
 	}
 	return nil
 }
-

@@ -147,7 +147,7 @@ ORDER BY 2;
 -- every account, so none in particular.
 SELECT g.invariant, g.name, NULL::text[], '', 'its trigger is missing or switched off'
 FROM (VALUES ('I8', 'entry', 'entry_is_append_only'), ('I8', 'entry', 'entry_is_never_truncated'),
-             ('I8', 'account', 'account_with_entries_stays'),
+             ('I8', 'account', 'account_with_entries_stays'), ('I8', 'account', 'account_that_pays_stays'),
              ('I8', 'seal', 'seal_is_append_only'), ('I8', 'seal', 'seal_is_never_truncated'),
              ('I8', 'seal_progress', 'seal_progress_is_never_deleted'),
              ('I2', 'account_policy', 'policy_version_is_never_edited'),
