@@ -83,6 +83,15 @@ verify: generate test ## generate, lint, test; fails unless the tree is clean af
 	if [[ -n "$$changes" ]]; then echo "the tree is not clean after generating and testing:"; echo "$$changes"; git --no-pager diff; exit 1; fi
 	@echo "verified: generated code is current, all checks pass, the tree is clean"
 
+# How long, from which seed (0 for a random one), and how many commands each seed has.
+SOAK_DURATION ?= 1h
+SOAK_SEED ?= 0
+SOAK_COMMANDS ?= 50000
+.PHONY: soak
+soak: postgres ## simulate the ledger under faults, seed after seed, for SOAK_DURATION (1h)
+	@$(PROGRESS) "building the simulation" go build -o bin/soak ./test/simulation/soak
+	@exec bin/soak -duration $(SOAK_DURATION) -seed $(SOAK_SEED) -commands $(SOAK_COMMANDS)
+
 .PHONY: bench
 bench: controlplane postgres ## measure, into bench/results; BENCH=<name> for one
 	@$(PROGRESS) "building the benchmarks" go build -o bin/bench ./bench

@@ -5,7 +5,6 @@
 package deps
 
 import (
-	_ "github.com/Shopify/toxiproxy/v2"
 	_ "github.com/cockroachdb/datadriven"
 	_ "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	_ "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
