@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gpubank/gpubank/bench/admission"
+	"github.com/gpubank/gpubank/bench/ledger"
 	"github.com/gpubank/gpubank/test/cluster/binaries"
 )
 
@@ -27,6 +28,11 @@ type benchmark struct {
 
 var benchmarks = []benchmark{
 	{"throughput", throughput},
+	{"ledger", func(ctx context.Context, root string, out io.Writer) error {
+		return ledger.Run(ctx, filepath.Join(root, "bench", "results"), ledger.Options{
+			Progress: func(line string) { fmt.Fprintln(out, "  "+line) },
+		})
+	}},
 	{"admission", func(ctx context.Context, root string, out io.Writer) error {
 		return admission.Run(ctx, filepath.Join(root, "bench", "results"), admission.Options{
 			Progress: func(line string) { fmt.Fprintln(out, "  "+line) },

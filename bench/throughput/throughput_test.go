@@ -20,7 +20,6 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -107,23 +106,13 @@ func BenchmarkThroughput(b *testing.B) {
 	if testing.Short() {
 		return
 	}
-	version, err := serverVersion(b.Context(), pg)
+	version, err := pg.Version(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
 	if err := report.Write(results, map[string]string{"postgresql": version}, []report.Figure{figure}); err != nil {
 		b.Fatal(err)
 	}
-}
-
-func serverVersion(ctx context.Context, pg *cluster.Postgres) (version string, err error) {
-	connection, err := pgx.Connect(ctx, pg.AdminURL("postgres"))
-	if err != nil {
-		return "", err
-	}
-	defer connection.Close(ctx)
-	err = connection.QueryRow(ctx, "SHOW server_version").Scan(&version)
-	return version, err
 }
 
 // measure runs one side once, and returns the pods bound per second.

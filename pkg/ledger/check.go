@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -26,8 +25,21 @@ var (
 	latest   = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// accountName is the DNS-1123 subdomain rule that Kubernetes object names follow.
-var accountName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+// isAccountName is the DNS-1123 subdomain rule that Kubernetes object names follow: labels of lower case letters, digits and
+// inner hyphens, joined by dots.
+func isAccountName(name string) bool {
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		for i := range len(label) {
+			if c := label[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+				return false
+			}
+		}
+	}
+	return true
+}
 
 // Check says what is malformed about a command by itself, whatever the ledger holds; nil if nothing is. Decide applies
 // it, and whoever loads a State skips the commands that it refuses, so that their texts never reach a database.
@@ -166,7 +178,7 @@ func (f *fieldCheck) name(field, text string) { f.text(field, text, 1, maxNameBy
 
 func (f *fieldCheck) account(field, name string) {
 	f.name(field, name)
-	if f.refusal == nil && !accountName.MatchString(name) {
+	if f.refusal == nil && !isAccountName(name) {
 		f.fail(Invalid, "%s %q is not a DNS-1123 subdomain (lower case letters, digits, '-' and '.')", field, name)
 	}
 }

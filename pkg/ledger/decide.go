@@ -15,6 +15,29 @@ import (
 // caller that wants a fresh decision brings a fresh key. Not remembered are those that only say "not yet" or "not you"
 // and are worth repeating with the same key (see Retryable), those of malformed commands, and KeyReused.
 func Decide(state *State, now time.Time, commands []Command) Outcome {
+	prepared := make([]Prepared, len(commands))
+	for i, command := range commands {
+		prepared[i] = Prepare(command)
+	}
+	return DecidePrepared(state, now, prepared)
+}
+
+// Prepared is a command with what can be told of it before there is a state: callers do that part of the work each for
+// themselves, before they queue for the one decider.
+type Prepared struct {
+	Command Command
+	// Malformed is what Check refuses; nil if nothing.
+	Malformed *Refusal
+	hash      [32]byte
+}
+
+// Prepare panics on a command that the ledger does not know (a nil, a pointer to one).
+func Prepare(command Command) Prepared {
+	return Prepared{Command: command, Malformed: Check(command), hash: ContentHash(command)}
+}
+
+// DecidePrepared is Decide for prepared commands.
+func DecidePrepared(state *State, now time.Time, commands []Prepared) Outcome {
 	d := decider{State: state, now: Instant(now)}
 	d.postAllDue()
 	verdicts := make([]Verdict, len(commands))
@@ -51,10 +74,11 @@ type decider struct {
 	now time.Time
 }
 
-func (d *decider) decide(command Command) Verdict {
-	if refusal := Check(command); refusal != nil {
-		return Verdict{Refusal: refusal}
+func (d *decider) decide(p Prepared) Verdict {
+	if p.Malformed != nil {
+		return Verdict{Refusal: p.Malformed}
 	}
+	command := p.Command
 	// Epochs come before memory: a replay under a stale epoch is refused too, since its sender would act on the
 	// answer, and somebody else is in charge by now (I7).
 	if refusal := d.checkEpoch(command); refusal != nil {
@@ -63,7 +87,7 @@ func (d *decider) decide(command Command) Verdict {
 	if c, ok := command.(PostDue); ok {
 		return d.postDue(c) // nothing to remember: what it does has keys of its own
 	}
-	key, hash := command.CommandKey(), ContentHash(command)
+	key, hash := command.CommandKey(), p.hash
 	if earlier, ok := d.remembered[key]; ok {
 		return d.repeat(command, earlier, hash)
 	}

@@ -199,6 +199,7 @@ func (s *State) openGPUs(reservation, exceptPod string) (gpus int64, pods []stri
 			pods = append(pods, pod)
 		}
 	}
+	slices.Sort(pods) // whatever the order in which they were loaded
 	return gpus, pods
 }
 

@@ -200,6 +200,28 @@ func (pg *Postgres) EnsureDatabase(ctx context.Context, name string) (string, er
 	return address, err
 }
 
+// Version is the server's, such as "15.18 (Debian 15.18-0+deb12u1)".
+func (pg *Postgres) Version(ctx context.Context) (version string, err error) {
+	connection, err := pgx.Connect(ctx, pg.AdminURL(postgresAdmin))
+	if err != nil {
+		return "", fmt.Errorf("ask PostgreSQL for its version: %w", err)
+	}
+	defer connection.Close(ctx)
+	err = connection.QueryRow(ctx, "SHOW server_version").Scan(&version)
+	return version, err
+}
+
+// Analyze gathers the statistics of a table that was just filled.
+func (pg *Postgres) Analyze(ctx context.Context, url, table string) error {
+	connection, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("gather statistics: %w", err)
+	}
+	defer connection.Close(ctx)
+	_, err = connection.Exec(ctx, "ANALYZE "+pgx.Identifier{table}.Sanitize())
+	return err
+}
+
 // DropDatabase removes a database, ending whoever is connected to it.
 func (pg *Postgres) DropDatabase(ctx context.Context, name string) error {
 	if err := pg.exec(ctx, "DROP DATABASE IF EXISTS "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)"); err != nil {

@@ -18,6 +18,11 @@ type footprint struct {
 	accounts     set
 	reservations set
 	pods         set
+	// related are the reservations whose accounts have to be locked with those that are named. New holds' are not, usually
+	// there are none yet; where there is one of an account that is not named, checkLocked finds that out, and the batch is
+	// repeated with all of them (thorough).
+	related  set
+	thorough bool
 	// claimed are the reservations whose open allocations matter (Allocate, CloseReservation).
 	claimed set
 	classes set
@@ -71,16 +76,22 @@ type deviceKey struct{ gpu, pod string }
 // everything is a window that contains any time that ledger.Check lets pass.
 var everything = window{time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2201, 1, 1, 0, 0, 0, 0, time.UTC)}
 
-func footprintOf(commands []ledger.Command) footprint {
-	f := footprint{windows: make(windows[string]), devices: make(windows[deviceKey])}
-	for _, command := range commands {
+func footprintOf(commands []ledger.Prepared, thorough bool) footprint {
+	f := footprint{windows: make(windows[string]), devices: make(windows[deviceKey]), thorough: thorough}
+	for _, one := range commands {
 		// What is malformed is refused whatever the ledger holds; its texts must not reach the database.
-		if ledger.Check(command) == nil {
-			f.keys.add(command.CommandKey())
-			f.include(command)
+		if one.Malformed == nil {
+			f.keys.add(one.Command.CommandKey())
+			f.include(one.Command)
 		}
 	}
 	return f
+}
+
+// existing adds a reservation that a command takes to be there.
+func (f *footprint) existing(uid string) {
+	f.reservations.add(uid)
+	f.related.add(uid)
 }
 
 func (f *footprint) include(command ledger.Command) {
@@ -117,14 +128,14 @@ func (f *footprint) include(command ledger.Command) {
 	case ledger.PlaceHold:
 		f.hold(c)
 	case ledger.RenewHold:
-		f.reservations.add(c.UID)
+		f.existing(c.UID)
 	case ledger.CloseReservation:
-		f.reservations.add(c.UID)
+		f.existing(c.UID)
 		f.claimed.add(c.UID)
 	case ledger.Allocate:
 		f.pods.add(c.PodUID)
 		f.accounts.add(c.Account)
-		f.reservations.add(c.Reservation)
+		f.existing(c.Reservation)
 		f.claimed.add(c.Reservation)
 		f.leaders.add(c.Leader)
 		if c.Hold != nil {
@@ -155,6 +166,9 @@ func (f *footprint) include(command ledger.Command) {
 func (f *footprint) hold(c ledger.PlaceHold) {
 	f.accounts.add(c.Account)
 	f.reservations.add(c.UID)
+	if f.thorough {
+		f.related.add(c.UID)
+	}
 	f.classes.add(c.Class)
 }
 
@@ -199,9 +213,9 @@ func (l loading) load(ctx context.Context, conn *pgx.Conn, now time.Time, f foot
 
 	accounts, reservations, pods := f.accounts.list(), f.reservations.list(), f.pods.list()
 	// Locks, in the order in which every batch takes them: accounts, leaderships, nodes.
-	if len(accounts)+len(reservations)+len(pods) > 0 {
-		each(batch.Queue(l.accounts, accounts, reservations, pods), scanAccount, func(a ledger.Account) { state.Accounts.Load(a.Name, a) })
-		each(batch.Queue(query("LotLoad"), accounts, reservations, pods), scanLot, state.LoadLot)
+	if related := f.related.list(); len(accounts)+len(related)+len(pods) > 0 {
+		each(batch.Queue(l.accounts, accounts, related, pods), scanAccount, func(a ledger.Account) { state.Accounts.Load(a.Name, a) })
+		each(batch.Queue(query("LotLoad"), accounts, related, pods), scanLot, state.LoadLot)
 	}
 	queueEpochs(batch, l.leaders, f.leaders, &state.LeaderEpochs)
 	queueEpochs(batch, l.nodes, f.nodes, &state.NodeEpochs)
@@ -212,9 +226,14 @@ func (l loading) load(ctx context.Context, conn *pgx.Conn, now time.Time, f foot
 	if len(f.classes) > 0 {
 		each(batch.Queue(query("RateLoad"), f.classes.list()), scanRate, func(r ledger.RateVersion) { state.Rates.Load(r.Class, r) })
 	}
-	if len(reservations)+len(pods) > 0 {
-		each(batch.Queue(query("ReservationLoad"), reservations, pods), scanReservation,
-			func(r ledger.Reservation) { state.Reservations.Load(r.UID, r) })
+	for _, reading := range []struct {
+		statement string
+		keys      []string
+	}{{"ReservationLoad", reservations}, {"ReservationLoadOfPods", pods}} {
+		if len(reading.keys) > 0 {
+			each(batch.Queue(query(reading.statement), reading.keys), scanReservation,
+				func(r ledger.Reservation) { state.Reservations.Load(r.UID, r) })
+		}
 	}
 	if len(f.claimed)+len(pods) > 0 {
 		each(batch.Queue(query("AllocationLoad"), pods, f.claimed.list()), scanAllocation, state.LoadAllocation)

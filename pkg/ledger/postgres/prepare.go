@@ -13,9 +13,9 @@ import (
 // PostgreSQL more than executing them on a batch of one; figures in docs/designs/ledger-core.md.
 var hot = []string{
 	"TransactionSettings", "TransactionNumber",
-	"AccountLock", "LeadershipShare", "NodeAgentLock", "CommandLoad", "RateLoad", "ReservationLoad", "AllocationLoad", "IntervalLoad", "DeviceLoad",
-	"AccountUpdate", "ReservationInsert", "ReservationUpdate", "AllocationInsert", "AllocationUpdate",
-	"IntervalInsert", "DeviceInsert", "DeviceUpdate", "EntryInsert", "CommandInsert",
+	"AccountLock", "LeadershipShare", "NodeAgentLock", "CommandLoad", "RateLoad", "ReservationLoad", "ReservationLoadOfPods", "AllocationLoad", "IntervalLoad", "DeviceLoad",
+	"LotLoad", "AccountUpdate", "ReservationHold", "ReservationInsert", "ReservationUpdate", "AllocationInsert", "AllocationUpdate",
+	"IntervalInsert", "DeviceInsert", "DeviceUpdate", "EntryInsert", "SpendingAdd", "CommandInsert",
 	"ReservationGet",
 }
 

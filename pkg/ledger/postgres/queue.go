@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/gpubank/gpubank/pkg/ledger"
 )
@@ -10,7 +11,7 @@ import (
 // submission is what one caller submitted: commands that share a commit.
 type submission struct {
 	ctx      context.Context // the caller's; when it ends before a batch takes the submission, nothing is executed
-	commands []ledger.Command
+	commands []ledger.Prepared
 	verdicts []ledger.Verdict
 	err      error
 	done     chan struct{}
@@ -19,10 +20,11 @@ type submission struct {
 // newSubmission panics on a command that the ledger does not know (a nil, a pointer to one): a caller's bug stops the
 // caller, not the worker that serves everybody.
 func newSubmission(ctx context.Context, commands []ledger.Command) *submission {
-	for _, command := range commands {
-		_ = ledger.Check(command)
+	sub := &submission{ctx: ctx, commands: make([]ledger.Prepared, len(commands)), done: make(chan struct{})}
+	for i, command := range commands {
+		sub.commands[i] = ledger.Prepare(command)
 	}
-	return &submission{ctx: ctx, commands: commands, done: make(chan struct{})}
+	return sub
 }
 
 func (s *submission) answer(verdicts []ledger.Verdict) {
@@ -43,6 +45,9 @@ type queue struct {
 	waiting  []*submission
 	commands int
 	closed   bool
+	// enough is closed when wanted submissions wait; nil if nobody wants to know.
+	enough chan struct{}
+	wanted int
 	// closing is closed when the queue is.
 	closing chan struct{}
 	// ready has room for one signal; whoever takes it looks at the whole queue.
@@ -64,6 +69,10 @@ func (q *queue) push(sub *submission) error {
 	}
 	q.waiting = append(q.waiting, sub)
 	q.commands += len(sub.commands)
+	if q.enough != nil && len(q.waiting) >= q.wanted {
+		close(q.enough)
+		q.enough = nil
+	}
 	q.signal()
 	return nil
 }
@@ -82,6 +91,24 @@ func (q *queue) putBack(subs []*submission) {
 	q.waiting = append(subs[:len(subs):len(subs)], q.waiting...)
 	q.commands += countCommands(subs)
 	q.signal()
+}
+
+// gather waits until count more submissions wait than now, or it is closed, but no longer than most.
+func (q *queue) gather(count int, most time.Duration) {
+	deadline := time.NewTimer(most)
+	defer deadline.Stop()
+	q.mu.Lock()
+	q.wanted, q.enough = len(q.waiting)+count, make(chan struct{})
+	enough := q.enough
+	q.mu.Unlock()
+	select {
+	case <-enough:
+	case <-q.closing:
+	case <-deadline.C:
+	}
+	q.mu.Lock()
+	q.enough = nil
+	q.mu.Unlock()
 }
 
 // take returns the submissions at the head, whole, up to limit commands but at least one; those that nobody waits for

@@ -21,10 +21,10 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) Quote(ctx context.Context, cmd ledger.PlaceHold) (ledger.Verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
-	commands := []ledger.Command{cmd}
+	commands := []ledger.Prepared{ledger.Prepare(cmd)}
 	var verdict ledger.Verdict
 	err := s.onConnection(ctx, func(conn *pgx.Conn) error {
-		state, err := quotingLoad.load(ctx, conn, ledger.Instant(s.clock.Now()), footprintOf(commands))
+		state, err := quotingLoad.load(ctx, conn, ledger.Instant(s.clock.Now()), footprintOf(commands, true))
 		if err != nil {
 			return err
 		}

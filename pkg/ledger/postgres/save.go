@@ -167,28 +167,46 @@ func (w *writes) reservations(c ledger.Changes[ledger.Reservation]) {
 	seconds := func(r *ledger.Reservation) int64 { return r.GPUSeconds }
 	amount := func(r *ledger.Reservation) int64 { return int64(r.Amount) }
 	takes := func(r *ledger.Reservation) string { return writeTakes(r.Takes) }
-	w.exactly("ReservationInsert", len(c.Inserted),
-		column(c.Inserted, uid),
-		column(c.Inserted, func(r *ledger.Reservation) string { return r.Account }),
-		column(c.Inserted, func(r *ledger.Reservation) string { return r.Payer }),
-		column(c.Inserted, func(r *ledger.Reservation) int64 { return r.PolicyVersion }),
-		column(c.Inserted, func(r *ledger.Reservation) string { return r.Workload.Kind }),
-		column(c.Inserted, func(r *ledger.Reservation) string { return r.Workload.Namespace }),
-		column(c.Inserted, func(r *ledger.Reservation) string { return r.Workload.Name }),
-		column(c.Inserted, func(r *ledger.Reservation) string { return r.Class }),
-		column(c.Inserted, func(r *ledger.Reservation) int64 { return r.RateVersion }),
-		column(c.Inserted, func(r *ledger.Reservation) int64 { return int64(r.Rate) }),
-		column(c.Inserted, func(r *ledger.Reservation) int64 { return r.MaxGPUs }),
-		column(c.Inserted, seconds),
-		column(c.Inserted, amount),
-		column(c.Inserted, takes),
-		column(c.Inserted, charged),
-		column(c.Inserted, state),
-		column(c.Inserted, reason),
-		column(c.Inserted, func(r *ledger.Reservation) time.Time { return r.CreatedAt }),
-		column(c.Inserted, closedAt))
+	held, others := splitHeld(c.Inserted, w.now)
+	terms := func(rows []ledger.Reservation) []any {
+		return []any{
+			column(rows, uid),
+			column(rows, func(r *ledger.Reservation) string { return r.Account }),
+			column(rows, func(r *ledger.Reservation) string { return r.Payer }),
+			column(rows, func(r *ledger.Reservation) int64 { return r.PolicyVersion }),
+			column(rows, func(r *ledger.Reservation) string { return r.Workload.Kind }),
+			column(rows, func(r *ledger.Reservation) string { return r.Workload.Namespace }),
+			column(rows, func(r *ledger.Reservation) string { return r.Workload.Name }),
+			column(rows, func(r *ledger.Reservation) string { return r.Class }),
+			column(rows, func(r *ledger.Reservation) int64 { return r.RateVersion }),
+			column(rows, func(r *ledger.Reservation) int64 { return int64(r.Rate) }),
+			column(rows, func(r *ledger.Reservation) int64 { return r.MaxGPUs }),
+			column(rows, seconds),
+			column(rows, amount),
+			column(rows, takes),
+		}
+	}
+	w.exactly("ReservationHold", len(held), append(terms(held), w.now)...)
+	w.exactly("ReservationInsert", len(others), append(terms(others),
+		column(others, charged),
+		column(others, state),
+		column(others, reason),
+		column(others, func(r *ledger.Reservation) time.Time { return r.CreatedAt }),
+		column(others, closedAt))...)
 	w.exactly("ReservationUpdate", len(c.Updated),
 		column(c.Updated, uid), column(c.Updated, seconds), column(c.Updated, amount), column(c.Updated, takes), column(c.Updated, charged), column(c.Updated, state), column(c.Updated, reason), column(c.Updated, closedAt))
+}
+
+// splitHeld tells the reservations that were just placed from those that the same batch took further.
+func splitHeld(rows []ledger.Reservation, now time.Time) (held, others []ledger.Reservation) {
+	for _, r := range rows {
+		if r.State == ledger.Held && r.Charged == 0 && r.CreatedAt.Equal(now) {
+			held = append(held, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	return held, others
 }
 
 func (w *writes) allocations(c ledger.Changes[ledger.Allocation]) {

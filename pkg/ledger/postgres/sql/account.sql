@@ -8,10 +8,9 @@ name, COALESCE(parent, ''), policy, policy_version, frozen, balance, reserved, h
 -- reservation is paid for by its account or one above it, but a later SetAccount may have moved the account elsewhere.
 WITH RECURSIVE named (name) AS (
     SELECT unnest($1::text[])
-    UNION SELECT account FROM reservation WHERE uid = ANY ($2::text[])
-    UNION SELECT payer FROM reservation WHERE uid = ANY ($2::text[])
-    UNION SELECT r.account FROM allocation a JOIN reservation r ON r.uid = a.reservation WHERE a.pod_uid = ANY ($3::text[])
-    UNION SELECT r.payer FROM allocation a JOIN reservation r ON r.uid = a.reservation WHERE a.pod_uid = ANY ($3::text[])
+    UNION SELECT unnest(ARRAY[account, payer]) FROM reservation WHERE uid = ANY ($2::text[])
+    UNION SELECT unnest(ARRAY[r.account, r.payer]) FROM allocation a JOIN reservation r ON r.uid = a.reservation
+          WHERE a.pod_uid = ANY ($3::text[])
 ), closure (name) AS (
     SELECT name FROM named
     UNION

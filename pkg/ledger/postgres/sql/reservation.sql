@@ -3,11 +3,21 @@ uid, account, payer, policy_version, workload_kind, workload_namespace, workload
        max_gpus, gpu_seconds, amount, takes, charged, state, reason, created_at, closed_at
 
 -- name: ReservationLoad
--- Those named ($1) and those of the pods named ($2). UNION, not OR: each arm keeps its index.
-SELECT {reservation}
-FROM reservation
-WHERE uid IN (SELECT unnest($1::text[])
-              UNION SELECT reservation FROM allocation WHERE pod_uid = ANY ($2::text[]));
+SELECT {reservation} FROM reservation WHERE uid = ANY ($1::text[]);
+
+-- name: ReservationLoadOfPods
+-- A reservation may be read by ReservationLoad too.
+SELECT {reservation} FROM reservation WHERE uid IN (SELECT reservation FROM allocation WHERE pod_uid = ANY ($1::text[]));
+
+-- name: ReservationHold
+-- ReservationInsert for what most new ones are: just held, and nothing else. Each array less is time.
+INSERT INTO reservation ({reservation})
+SELECT uid, account, payer, policy_version, workload_kind, workload_namespace, workload_name, class, rate_version, rate,
+       max_gpus, gpu_seconds, amount, takes, 0, 'Held', '', $15::timestamptz, NULL
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[],
+            $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[])
+     AS n (uid, account, payer, policy_version, workload_kind, workload_namespace, workload_name, class, rate_version, rate,
+           max_gpus, gpu_seconds, amount, takes);
 
 -- name: ReservationInsert
 INSERT INTO reservation ({reservation})
@@ -33,5 +43,5 @@ WHERE uid = $1;
 -- name: ReservationsOpen
 SELECT {reservation}
 FROM reservation
-WHERE state IN ('Held', 'Active')
+WHERE closed_at IS NULL
 ORDER BY created_at, uid;
