@@ -176,15 +176,16 @@ func (s *Store) onConnection(ctx context.Context, transaction func(*pgx.Conn) er
 	if ctx.Err() == nil && !pooled.Conn().IsClosed() && !errors.As(err, &server) && !errors.Is(err, errStaleLocks) {
 		err = &faultError{err} // the connection is fine and the server did not complain: the fault is here
 	}
-	s.abandon(pooled)
+	s.abandon(pooled, server)
 	return err
 }
 
-// abandon ends a failed transaction. A short context of its own: the caller's may have ended.
-func (s *Store) abandon(pooled *pgxpool.Conn) {
+// abandon ends a failed transaction. A short context of its own: the caller's may have ended. server is what PostgreSQL said,
+// nil if it said nothing.
+func (s *Store) abandon(pooled *pgxpool.Conn, server *pgconn.PgError) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if _, err := pooled.Exec(ctx, "ROLLBACK"); err != nil {
+	if _, err := pooled.Exec(ctx, "ROLLBACK"); err != nil || server != nil && server.Code == stalePlan {
 		_ = pooled.Conn().Close(ctx) // it is broken; the server ends the transaction when it notices
 	}
 }

@@ -109,6 +109,10 @@ func brokenConstraint(err error) bool {
 	return errors.As(err, &server) && server.ConstraintName != ""
 }
 
+// stalePlan is feature_not_supported, which PostgreSQL answers when a prepared statement's columns have changed: "cached plan
+// must not change result type". On a new connection the statement is prepared anew.
+const stalePlan = "0A000"
+
 // errStaleLocks says that the rows read after locking refer to accounts that were not locked: a parent changed, or a
 // reservation or allocation appeared, between the snapshot and the lock.
 var errStaleLocks = errors.New("an account's ancestors changed while they were being locked")
@@ -136,13 +140,14 @@ func classify(err error) failure {
 	case "23514", "23502": // check_violation (also what our triggers raise), not_null_violation
 		return failureConstraint
 	case "57014", // query_canceled: statement_timeout
-		"55P03", // lock_not_available: lock_timeout
-		"25P03", // idle_in_transaction_session_timeout
-		"25006", // read_only_sql_transaction: a standby
-		"42P01", // undefined_table: not migrated yet
-		"3D000", // invalid_catalog_name: the database is not created yet
-		"28P01", // invalid_password: it is being rotated
-		"28000": // invalid_authorization_specification
+		"55P03",                   // lock_not_available: lock_timeout
+		"25P03",                   // idle_in_transaction_session_timeout
+		"25006",                   // read_only_sql_transaction: a standby
+		"42P01", "42703", "42883", // undefined_table, undefined_column, undefined_function: not migrated yet
+		stalePlan, // it was migrated while this was connected
+		"3D000",   // invalid_catalog_name: the database is not created yet
+		"28P01",   // invalid_password: it is being rotated
+		"28000":   // invalid_authorization_specification
 		return failureAway
 	}
 	switch server.Code[:2] {

@@ -80,9 +80,7 @@ $$;
 
 CREATE FUNCTION refuse_removal_with_reservations() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    -- Who pays for others and has no entries can only have had an overdraft: then all reservations are searched.
-    IF old.reserved <> 0 OR old.held <> 0 OR EXISTS (SELECT FROM reservation r WHERE r.account = old.name)
-        OR old.policy LIKE '%"overdraft_limit_microcredits"%' AND EXISTS (SELECT FROM reservation r WHERE r.payer = old.name) THEN
+    IF EXISTS (SELECT FROM reservation r WHERE r.account = old.name) THEN
         RAISE EXCEPTION 'account % has reservations', old.name
             USING ERRCODE = 'foreign_key_violation', CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
     END IF;
