@@ -21,4 +21,10 @@
 //	controller.after-charge-before-ack  the charge is committed, the node agent has not been answered
 //	controller.before-settle            all intervals are charged, the reservation is open
 //	controller.after-end-before-finalizer  the pod's time is settled, its object still has the metering finalizer
+//	controller.before-renew              a renewal of a hold is decided, nothing is committed
+//	controller.after-renew               the renewal is committed, nobody has been told
+//	controller.before-stop               a pod whose hold is used up is about to be deleted
+//	controller.after-stop                its deletion is accepted by the API server
+//	controller.before-refund             an attempt is settled and its refund decided, nothing of it is committed
+//	controller.after-refund              the refund is committed, the pod still has the metering finalizer
 package failpoint

@@ -77,7 +77,7 @@ func (c cluster) node(ctx context.Context, name string) (nodeFacts, error) {
 		return nodeFacts{}, fmt.Errorf("look for node %s: %w", name, err)
 	}
 	outOfService := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
-	return nodeFacts{outOfService: outOfService, lastRenewal: unreadySince(node)}, nil
+	return nodeFacts{outOfService: outOfService, cordoned: node.Spec.Unschedulable, lastRenewal: unreadySince(node)}, nil
 }
 
 // unreadySince is the kubelet's last heartbeat of a node that the node controller has given up on. It stands in for

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,19 +36,33 @@ const (
 // has ended has no other events any more.
 const askForPrice = time.Minute
 
-// plan is what is to be done about a pod, in this order: commands, finalizer, alert, looking again.
+// plan is what is to be done about a pod, in this order: commands, refund, alert, finalizer, looking again.
 type plan struct {
 	// commands are submitted in order; the first refusal ends the plan.
 	commands []ledger.Command
 	// addFinalizer and removeFinalizer exclude each other. Removal happens only after every command was carried out.
 	addFinalizer, removeFinalizer bool
-	alert, alertMessage           string
+	// refund is submitted after the commands, and before the finalizer is removed: a pod that was let go has had its answer.
+	refund *ledger.Refund
+	// checkpointIgnored says why the checkpoint that the pod reports does not count for the refund.
+	checkpointIgnored   string
+	alert, alertMessage string
 	// lookAgain is 0 when the next event or sweep is soon enough.
 	lookAgain time.Duration
 }
 
 func (p *plan) raise(alert, format string, arguments ...any) {
 	p.alert, p.alertMessage = alert, fmt.Sprintf(format, arguments...)
+}
+
+// ends reports whether the plan ends an allocation.
+func (p *plan) ends() bool {
+	return slices.ContainsFunc(p.commands, func(c ledger.Command) bool { _, ends := c.(ledger.EndAllocation); return ends })
+}
+
+// refundable reports whether an attempt has ended, was charged and has had no refund yet.
+func refundable(allocation *ledger.Allocation) bool {
+	return allocation != nil && allocation.State == ledger.AllocationEnded && allocation.Charged > 0 && allocation.RefundedFor == ""
 }
 
 // decidePod says what a pod and its allocation need.
@@ -80,6 +95,9 @@ func decidePod(key PodKey, facts podFacts) plan {
 		}
 	}
 	p.removeFinalizer = p.removeFinalizer && hasFinalizer
+	if p.removeFinalizer && (p.ends() || refundable(allocation)) {
+		p.refund, p.checkpointIgnored = decideRefund(key, held, facts)
+	}
 	// A finalizer cannot be added to an object that is being deleted.
 	p.addFinalizer = len(p.commands) > 0 || allocation != nil && allocation.Open()
 	p.addFinalizer = p.addFinalizer && !hasFinalizer && !p.removeFinalizer && !held.Ended && pod.DeletionTimestamp.IsZero()

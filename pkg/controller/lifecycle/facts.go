@@ -4,7 +4,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/gpubank/gpubank/api/v1alpha1"
 	"github.com/gpubank/gpubank/pkg/ledger"
 	"github.com/gpubank/gpubank/pkg/workload"
 )
@@ -30,6 +32,14 @@ type podFacts struct {
 	demandErr error
 	// cover is what a late allocation would be made under; only gathered when one is needed.
 	cover cover
+	// refunds is the spender's policy; only gathered of attempts that may have ended otherwise than well.
+	refunds ledger.RefundPolicy
+}
+
+// mayBeRefunded reports whether the pod's end, if this is it, may call for a refund.
+func (f podFacts) mayBeRefunded() bool {
+	over := f.pod != nil && (workload.Held(f.pod).Ended || f.node.lost(f.now, f.nodeGrace))
+	return over && f.pod.Status.Phase != corev1.PodSucceeded && controllerutil.ContainsFinalizer(f.pod, v1alpha1.MeteringFinalizer)
 }
 
 // endIsUnclear reports whether the end of an open allocation may have to be taken from what others vouch for.
@@ -66,6 +76,8 @@ type nodeFacts struct {
 	missingSince time.Time
 	// outOfService: somebody has vouched that the node is off, by the taint node.kubernetes.io/out-of-service.
 	outOfService bool
+	// cordoned: an operator has taken it out of scheduling (spec.unschedulable).
+	cordoned bool
 	// lastRenewal is when the node last proved to be alive, zero if that is not known.
 	lastRenewal time.Time
 }

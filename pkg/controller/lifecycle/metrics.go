@@ -12,6 +12,9 @@ type metrics struct {
 	alerts       *prometheus.CounterVec
 	allocations  *prometheus.GaugeVec
 	reservations *prometheus.GaugeVec
+	renewals     *prometheus.CounterVec
+	stops        prometheus.Counter
+	refunds      *prometheus.CounterVec
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -32,8 +35,20 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "gpubank_reservations",
 			Help: "Open reservations at the last sweep, by state.",
 		}, []string{"state"}),
+		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "gpubank_hold_renewals_total",
+			Help: "Renewals of holds that the ledger was asked for, by outcome (granted, refused).",
+		}, []string{"outcome"}),
+		stops: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "gpubank_stopped_pods_total",
+			Help: "Pods deleted because their hold was used up.",
+		}),
+		refunds: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "gpubank_refunds_total",
+			Help: "Attempts of whose charge something was given back, by cause (Failed, Preempted, DeviceFault).",
+		}, []string{"cause"}),
 	}
-	registry.MustRegister(m.settlements, m.alerts, m.allocations, m.reservations)
+	registry.MustRegister(m.settlements, m.alerts, m.allocations, m.reservations, m.renewals, m.stops, m.refunds)
 	return m
 }
 

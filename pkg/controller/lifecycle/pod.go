@@ -38,6 +38,8 @@ type PodLedger interface {
 	LastMetered(ctx context.Context, podUID string) (time.Time, bool, error)
 	// Reservation returns the workload's row and whether there is one.
 	Reservation(ctx context.Context, uid string) (ledger.Reservation, bool, error)
+	// Account returns the account's row and whether there is one.
+	Account(ctx context.Context, name string) (ledger.Account, bool, error)
 	// AcquireLeadership returns a new, higher epoch for holder; writes under an older one are refused from then on (I7).
 	AcquireLeadership(ctx context.Context, name, holder string) (int64, error)
 }
@@ -104,9 +106,28 @@ func (r *PodReconciler) gather(ctx context.Context, key PodKey) (podFacts, error
 		}
 	}
 	if !known && facts.pod != nil && facts.pod.Spec.NodeName != "" {
-		err = r.gatherForLate(ctx, &facts)
+		if err := r.gatherForLate(ctx, &facts); err != nil {
+			return facts, err
+		}
 	}
-	return facts, err
+	return facts, r.gatherForRefund(ctx, &facts)
+}
+
+// gatherForRefund reads what an attempt's end may be refunded by.
+func (r *PodReconciler) gatherForRefund(ctx context.Context, facts *podFacts) error {
+	account := facts.enrolment.account
+	if facts.allocation != nil {
+		account = facts.allocation.Account
+	}
+	if account == "" || !facts.mayBeRefunded() {
+		return nil
+	}
+	row, _, err := r.ledger.Account(ctx, account)
+	if err != nil {
+		return fmt.Errorf("read account %s, whose policy says what is refunded: %w", account, err)
+	}
+	facts.refunds = row.Policy.Refunds
+	return nil
 }
 
 // gatherForLate reads what a pod needs that is bound without an allocation.
@@ -154,7 +175,7 @@ func (r *PodReconciler) epoch(ctx context.Context) (int64, error) {
 
 func (r *PodReconciler) apply(ctx context.Context, key PodKey, facts podFacts, p plan) (ctrl.Result, error) {
 	logger := log.FromContext(ctx)
-	var ended *ledger.Allocation
+	var started, ended *ledger.Allocation
 	for _, command := range p.commands {
 		_, ends := command.(ledger.EndAllocation)
 		if ends {
@@ -173,11 +194,18 @@ func (r *PodReconciler) apply(ctx context.Context, key PodKey, facts podFacts, p
 		}
 		if ends {
 			ended = verdict.Allocation
+		} else if _, starts := command.(ledger.RecordStart); starts {
+			started = verdict.Allocation
 		}
 	}
 	if ended != nil {
 		r.announceEnd(key, *ended)
 		failpoint.Hit("controller.after-end-before-finalizer")
+	}
+	if p.refund != nil {
+		if err := r.refund(ctx, key, p); err != nil {
+			return ctrl.Result{}, err
+		}
 	}
 	if p.alert != "" {
 		logger.Info("Pod needs a person", "reason", p.alert, "message", p.alertMessage)
@@ -186,11 +214,37 @@ func (r *PodReconciler) apply(ctx context.Context, key PodKey, facts podFacts, p
 	if err := r.applyFinalizer(ctx, facts.pod, p); err != nil {
 		return ctrl.Result{}, err
 	}
-	r.tellWorkload(ctx, facts, ended)
+	r.tellWorkload(ctx, facts, started, ended)
 	if facts.pod == nil && p.lookAgain == 0 {
 		r.forgetSight(key.UID)
 	}
 	return ctrl.Result{RequeueAfter: p.lookAgain}, nil
+}
+
+// refund asks for the attempt's one refund. Whatever is remembered under its key is the answer, also when the pod's
+// annotations say something else by now.
+func (r *PodReconciler) refund(ctx context.Context, key PodKey, p plan) error {
+	failpoint.Hit("controller.before-refund")
+	verdict, err := r.ledger.Submit(ctx, *p.refund)
+	if err != nil {
+		return fmt.Errorf("refund the attempt of pod %s/%s: %w", key.Namespace, key.Name, err)
+	}
+	failpoint.Hit("controller.after-refund")
+	if p.checkpointIgnored != "" {
+		r.recorder.Eventf(podReference(key), nil, corev1.EventTypeWarning, "CheckpointIgnored", "Refund", "%s", p.checkpointIgnored)
+	}
+	refusal := verdict.Refusal
+	switch {
+	case refusal == nil && verdict.Refunded > 0 && !verdict.Replayed:
+		r.metrics.refunds.WithLabelValues(string(p.refund.Cause)).Inc()
+		r.recorder.Eventf(podReference(key), nil, corev1.EventTypeNormal, "Refunded", "Refund",
+			"%s of %s credits charged are given back: %s", ledger.DisplayCredits(verdict.Refunded), ledger.DisplayCredits(verdict.Allocation.Charged), p.refund.Cause)
+	case refusal == nil, refusal.Code == ledger.KeyReused, refusal.Code == ledger.AlreadyRefunded: // it was decided before
+	default:
+		log.FromContext(ctx).Info("Ledger refused a refund", "pod", key, "code", refusal.Code, "message", refusal.Message)
+		r.alert(key, alertRefused, refusal.Error())
+	}
+	return nil
 }
 
 // applyFinalizer adds or removes the metering finalizer. The patch carries the resource version it was decided on.
@@ -211,11 +265,14 @@ func (r *PodReconciler) applyFinalizer(ctx context.Context, pod *corev1.Pod, p p
 	return nil
 }
 
-// tellWorkload has the pod's reservation looked at when the pod may have been the last thing that kept it open.
-func (r *PodReconciler) tellWorkload(ctx context.Context, facts podFacts, ended *ledger.Allocation) {
+// tellWorkload has the pod's reservation looked at when the pod may have been the last thing that kept it open, and when
+// its time begins to run.
+func (r *PodReconciler) tellWorkload(ctx context.Context, facts podFacts, started, ended *ledger.Allocation) {
 	switch {
 	case ended != nil:
 		r.workloads.put(ctx, WorkloadKey{UID: ended.Reservation})
+	case started != nil:
+		r.workloads.put(ctx, WorkloadKey{UID: started.Reservation})
 	case facts.allocation != nil && (facts.pod == nil || !facts.pod.DeletionTimestamp.IsZero()):
 		r.workloads.put(ctx, WorkloadKey{UID: facts.allocation.Reservation})
 	}

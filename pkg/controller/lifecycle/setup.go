@@ -72,7 +72,7 @@ func SetupWithManager(ctx context.Context, mgr manager.Manager, options Options)
 		sights: map[string]sight{}, placed: newPlacements(),
 	}
 	workloadReconciler := &WorkloadReconciler{
-		cluster: readers, ledger: options.Ledger, recorder: events, clock: options.Clock,
+		cluster: readers, client: mgr.GetClient(), ledger: options.Ledger, recorder: events, clock: options.Clock,
 		holdExpiry: options.HoldExpiry, metrics: counts,
 	}
 	err := builder.TypedControllerManagedBy[PodKey](mgr).Named("pod").

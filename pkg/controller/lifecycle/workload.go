@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/gpubank/gpubank/pkg/controller/submission"
@@ -23,27 +24,37 @@ type WorkloadLedger interface {
 	Reservation(ctx context.Context, uid string) (ledger.Reservation, bool, error)
 	// ReservationAllocations returns every allocation made under it, also ended and released ones.
 	ReservationAllocations(ctx context.Context, uid string) ([]ledger.Allocation, error)
+	// Account returns the account's row and whether there is one.
+	Account(ctx context.Context, name string) (ledger.Account, bool, error)
 }
 
-// WorkloadReconciler closes reservations. See the package documentation.
+// WorkloadReconciler follows reservations: it closes those whose workload is over, and renews or stops what outlasts its
+// hold. See the package documentation.
 type WorkloadReconciler struct {
 	cluster    cluster
+	client     client.Client
 	ledger     WorkloadLedger
 	recorder   events.EventRecorder
 	clock      clock.PassiveClock
 	holdExpiry time.Duration
 	metrics    *metrics
+	announced  announcements
 }
 
 // Reconcile implements reconcile.TypedReconciler.
 func (r *WorkloadReconciler) Reconcile(ctx context.Context, key WorkloadKey) (ctrl.Result, error) {
 	facts, open, err := r.gather(ctx, key)
-	if err != nil || !open {
+	if err != nil {
 		return ctrl.Result{}, err
+	}
+	if !open {
+		r.announced.forget(key.UID)
+		return ctrl.Result{}, nil
 	}
 	command, wait := decideWorkload(facts)
 	if command == nil {
-		return ctrl.Result{RequeueAfter: wait}, nil
+		until, err := r.followOverrun(ctx, facts)
+		return ctrl.Result{RequeueAfter: soonest(wait, until)}, err
 	}
 	return r.close(ctx, facts, *command)
 }
@@ -103,6 +114,7 @@ func (r *WorkloadReconciler) close(ctx context.Context, facts workloadFacts, com
 	if verdict.Replayed {
 		return ctrl.Result{}, nil
 	}
+	r.announced.forget(command.UID)
 	closed := *verdict.Reservation
 	r.metrics.settlements.WithLabelValues(string(closed.State)).Inc()
 	logger.Info("Reservation closed", "workload", closed.Workload, "outcome", closed.State, "reason", closed.Reason,
@@ -113,11 +125,16 @@ func (r *WorkloadReconciler) close(ctx context.Context, facts workloadFacts, com
 
 // announce writes the outcome where the user looks: on the Job or pod, which may be gone.
 func (r *WorkloadReconciler) announce(closed ledger.Reservation) {
+	r.recorder.Eventf(workloadReference(closed), nil, corev1.EventTypeNormal, string(closed.State), "Settle", "%s", settlementSentence(closed))
+}
+
+func workloadReference(reservation ledger.Reservation) *corev1.ObjectReference {
+	workload := reservation.Workload
 	reference := &corev1.ObjectReference{
-		APIVersion: "v1", Kind: closed.Workload.Kind, Namespace: closed.Workload.Namespace, Name: closed.Workload.Name, UID: types.UID(closed.UID),
+		APIVersion: "v1", Kind: workload.Kind, Namespace: workload.Namespace, Name: workload.Name, UID: types.UID(reservation.UID),
 	}
-	if closed.Workload.Kind == "Job" {
+	if workload.Kind == "Job" {
 		reference.APIVersion = "batch/v1"
 	}
-	r.recorder.Eventf(reference, nil, corev1.EventTypeNormal, string(closed.State), "Settle", "%s", settlementSentence(closed))
+	return reference
 }

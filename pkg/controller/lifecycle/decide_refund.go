@@ -1,0 +1,112 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpubank/gpubank/pkg/ledger"
+	"github.com/gpubank/gpubank/pkg/workload"
+)
+
+// What is trusted about why an attempt ended. Whoever may edit a pod may write its annotations and its spec, and may
+// delete or evict it; only the control plane and the pod's kubelet write its status (pods/status). So
+//
+//   - that a pod was preempted is taken from its condition DisruptionTarget, by reason: the API server also sets it for
+//     an eviction that somebody asked for, which a tenant may do to itself. That one counts where the node says so too: it
+//     is cordoned, which takes an operator.
+//   - that it failed by itself is taken from its phase, unless somebody deleted it or it reached its own deadline first.
+//   - when its last checkpoint was made is the workload's own word. Claiming a later one costs the claimant; claiming
+//     none gains at most what the account's policy gives an attempt without checkpoints.
+//   - that a GPU failed is the node agent's word, which it gave under a token of its own.
+//
+// A pod that succeeded got what it paid for, whatever else happened to it.
+
+// disruptions are the reasons of DisruptionTarget that only the control plane and the kubelet give, by themselves.
+var disruptions = []string{
+	corev1.PodReasonPreemptionByScheduler, corev1.PodReasonTerminationByKubelet, "DeletionByTaintManager", "DeletionByPodGC",
+}
+
+// evictedOnRequest is DisruptionTarget's reason for an eviction through the API.
+const evictedOnRequest = "EvictionByEvictionAPI"
+
+// decideRefund is the refund that an attempt's end calls for, nil for none. ignored says why a reported checkpoint does
+// not count, if it does not.
+func decideRefund(key PodKey, held workload.HeldTime, facts podFacts) (refund *ledger.Refund, ignored string) {
+	pod := facts.pod
+	if facts.refunds == (ledger.RefundPolicy{}) || held.Start.IsZero() {
+		return nil, ""
+	}
+	cause, reason := causeOf(pod, held, facts)
+	if cause == "" {
+		return nil, ""
+	}
+	refund = &ledger.Refund{Key: "refund:" + key.UID, PodUID: key.UID, Cause: cause, Reason: reason}
+	if cause == ledger.RefundPreempted {
+		refund.CheckpointedAt, ignored = checkpointOf(pod, held, facts.now)
+	}
+	return refund, ignored
+}
+
+// causeOf says why an attempt that is over may have its charge given back, and in what words.
+func causeOf(pod *corev1.Pod, held workload.HeldTime, facts podFacts) (ledger.RefundCause, string) {
+	if pod.Status.Phase == corev1.PodSucceeded {
+		return "", ""
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type != corev1.DisruptionTarget || condition.Status != corev1.ConditionTrue {
+			continue
+		}
+		bySystem := slices.Contains(disruptions, condition.Reason)
+		if bySystem || condition.Reason == evictedOnRequest && facts.node.cordoned {
+			return ledger.RefundPreempted, condition.Reason
+		}
+		return "", ""
+	}
+	if failedByItself(pod, held) {
+		return ledger.RefundFailed, pod.Status.Reason
+	}
+	return "", ""
+}
+
+// reasonDeadline is a pod's status reason when its kubelet has enforced activeDeadlineSeconds.
+const reasonDeadline = "DeadlineExceeded"
+
+// failedByItself reports whether the pod failed before anybody asked it to stop: neither its own deadline nor a deletion, be it
+// its user's, its Job's or one of ours because the hold was used up.
+func failedByItself(pod *corev1.Pod, held workload.HeldTime) bool {
+	if pod.Status.Phase != corev1.PodFailed || pod.Status.Reason == reasonDeadline {
+		return false
+	}
+	if pod.DeletionTimestamp == nil {
+		return true
+	}
+	asked := pod.DeletionTimestamp.Time
+	if grace := pod.DeletionGracePeriodSeconds; grace != nil {
+		asked = asked.Add(-time.Duration(*grace) * time.Second)
+	}
+	return !held.EndUnknown && !held.End.IsZero() && held.End.Before(asked)
+}
+
+// checkpointOf reads when the pod says that it made its last checkpoint; zero, with the reason, when that cannot be.
+func checkpointOf(pod *corev1.Pod, held workload.HeldTime, now time.Time) (at time.Time, ignored string) {
+	text := strings.TrimSpace(pod.Annotations[workload.CheckpointedAtAnnotation])
+	if text == "" {
+		return time.Time{}, ""
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	switch {
+	case err != nil:
+		return time.Time{}, fmt.Sprintf("the annotation %s=%q is no time in RFC 3339, such as 2026-03-01T12:00:00Z; it does not count for the refund",
+			workload.CheckpointedAtAnnotation, text)
+	case at.After(now):
+		return time.Time{}, fmt.Sprintf("the annotation %s=%s lies in the future; it does not count for the refund", workload.CheckpointedAtAnnotation, text)
+	case at.Before(held.Start):
+		return time.Time{}, fmt.Sprintf("the annotation %s=%s lies before the pod's start at %s; it does not count for the refund",
+			workload.CheckpointedAtAnnotation, text, held.Start.Format(time.RFC3339))
+	}
+	return at.UTC(), ""
+}
