@@ -63,8 +63,9 @@ func (d *decider) transfer(c Transfer) Verdict {
 		panic("ledger: taking back from account " + c.From + " what it has: " + refusal.Message)
 	}
 	draws := d.drawLots(c.From, c.Amount)
+	missing := max(0, -d.permanent(c.To)+sumOf(draws)) // what arrives without expiry fills first
 	for i, draw := range draws {
-		d.addTransferredLot(c, i, draw)
+		missing -= d.addTransferredLot(c, i, draw, missing)
 	}
 	d.post(Entry{
 		Key: c.Key, Kind: EntryTransfer, Debit: c.From, Credit: c.To, Amount: c.Amount, Draws: draws,
@@ -73,15 +74,27 @@ func (d *decider) transfer(c Transfer) Verdict {
 	return Verdict{}
 }
 
-// addTransferredLot lets credits that expire keep their expiry in another account, whole: a receiver below zero is filled
-// by them when they are charged.
-func (d *decider) addTransferredLot(c Transfer, i int, draw Take) {
+// addTransferredLot lets credits that expire keep their expiry in another account, but for what they fill below zero there,
+// which it returns.
+func (d *decider) addTransferredLot(c Transfer, i int, draw Take, missing Microcredits) (filled Microcredits) {
+	filled = min(missing, draw.Amount)
+	if filled == draw.Amount {
+		return filled
+	}
 	lot := Lot{
-		Key: fmt.Sprintf("transfer:%s#%d", c.Key, i), Account: c.To, Amount: draw.Amount, Free: draw.Amount,
+		Key: fmt.Sprintf("transfer:%s#%d", c.Key, i), Account: c.To, Amount: draw.Amount - filled, Free: draw.Amount - filled,
 		ExpiresAt: d.Lots.Get(draw.Lot).ExpiresAt,
 	}
 	d.Lots.insert(lot.Key, lot)
 	d.indexLot(lot)
+	return filled
+}
+
+func sumOf(takes []Take) (sum Microcredits) {
+	for _, take := range takes {
+		sum += take.Amount
+	}
+	return sum
 }
 
 // checkGiving is I1 for what leaves an account: it must be available without overdraft, and whoever is above the giver
@@ -95,7 +108,8 @@ func (d *decider) checkGiving(c Transfer) *Refusal {
 		shared[name] = true
 	}
 	for _, name := range d.path(c.From) {
-		if available := d.Accounts.Get(name).subtreeAvailable(); !shared[name] && c.Amount > available {
+		row := d.Accounts.Get(name)
+		if available := row.subtreeAvailable() - row.Policy.OverdraftLimit; !shared[name] && c.Amount > available {
 			return insufficient(c.From, name, c.Amount, available)
 		}
 	}

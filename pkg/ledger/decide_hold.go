@@ -100,7 +100,7 @@ func (d *decider) renewHold(c RenewHold) Verdict {
 	}
 	row := d.Reservations.change(c.UID)
 	row.GPUSeconds, row.Amount = renewed.GPUSeconds, renewed.Amount
-	row.Takes = append(slices.Clone(row.Takes), d.holdLots(row.Payer, more)...)
+	row.Takes = d.earliestFirst(slices.Concat(row.Takes, d.holdLots(row.Payer, more)))
 	return Verdict{}
 }
 

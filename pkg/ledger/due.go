@@ -12,13 +12,19 @@ import (
 func (d *decider) postAllDue() {
 	due := make(map[string]bool)
 	d.Accounts.All(func(name string, row *Account) {
-		if !row.DueAt.IsZero() && !row.DueAt.After(d.now) {
-			due[name] = true
-		}
+		due[name] = row.isDue(d.now)
 	})
+	maps.DeleteFunc(due, func(_ string, isDue bool) bool { return !isDue })
 	for _, name := range slices.Sorted(maps.Keys(due)) {
 		d.postDueOf(name)
 	}
+}
+
+// isDue reports whether anything begins or falls due by now. DueAt alone does not tell: it leaves out what moves no money
+// today but decides what counts tomorrow, such as a refill period that begins while the balance is at its cap.
+func (a Account) isDue(now time.Time) bool {
+	begun := func(t time.Time) bool { return !t.IsZero() && !t.After(now) }
+	return begun(a.DueAt) || begun(a.nextRefill()) || a.Policy.Spending.Period.Start(now).After(a.SpentSince)
 }
 
 // postDueOf posts expiries and refills of one account in the order in which they fell due, and begins its spending period.
@@ -34,7 +40,11 @@ func (d *decider) postDueOf(name string) {
 func (d *decider) postNextDue(name string) bool {
 	lot, refill := d.nextExpiry(name), d.Accounts.Get(name).nextRefill()
 	if !refill.IsZero() && !refill.After(d.now) && (lot == nil || refill.Before(lot.ExpiresAt)) {
-		return d.refill(name, refill)
+		through := d.now
+		if lot != nil && !lot.ExpiresAt.After(d.now) {
+			through = lot.ExpiresAt.Add(-time.Microsecond)
+		}
+		return d.refill(name, refill, through)
 	}
 	if lot == nil || lot.ExpiresAt.After(d.now) {
 		return false
@@ -61,14 +71,14 @@ func (a Account) nextRefill() time.Time {
 	return r.start(a.RefilledAt).Add(r.period())
 }
 
-// refill posts the period that began at start, or, where there is nothing to add, passes over all periods until now: a
-// balance at its cap stays there until somebody touches the account.
-func (d *decider) refill(name string, start time.Time) bool {
+// refill posts the period that began at start, or, where there is nothing to add, passes over all periods that began up to
+// through: a balance at its cap stays there until something expires or somebody touches the account.
+func (d *decider) refill(name string, start, through time.Time) bool {
 	row := d.Accounts.Get(name)
 	r := row.Policy.Refill
 	amount := min(r.Amount, r.Cap-row.Balance)
 	if amount <= 0 {
-		d.changeAccount(name).RefilledAt = r.start(d.now)
+		d.changeAccount(name).RefilledAt = r.start(through)
 		return true
 	}
 	if refusal := d.move(name, movement{balance: amount}); refusal != nil {

@@ -12,13 +12,22 @@ func (s *State) lotsOf(account string) []*Lot {
 	for _, key := range s.accountLots[account] {
 		lots = append(lots, s.Lots.Get(key))
 	}
-	slices.SortFunc(lots, func(a, b *Lot) int {
-		if order := a.ExpiresAt.Compare(b.ExpiresAt); order != 0 {
-			return order
-		}
-		return strings.Compare(a.Key, b.Key)
-	})
+	slices.SortFunc(lots, expiresFirst)
 	return lots
+}
+
+func expiresFirst(a, b *Lot) int {
+	if order := a.ExpiresAt.Compare(b.ExpiresAt); order != 0 {
+		return order
+	}
+	return strings.Compare(a.Key, b.Key)
+}
+
+// earliestFirst puts what a hold took at several times into the one order in which it is used.
+func (s *State) earliestFirst(takes []Take) []Take {
+	merged := mergeTakes(takes)
+	slices.SortFunc(merged, func(a, b Take) int { return expiresFirst(s.Lots.Get(a.Lot), s.Lots.Get(b.Lot)) })
+	return merged
 }
 
 // permanent is what of an account's balance belongs to no lot; below zero when more was used than was there.
