@@ -17,13 +17,18 @@ type Batch struct {
 
 // History generates random batches over so few accounts, workloads, pods and keys that they collide all the time. All
 // names begin with prefix, so that histories can share a database. Epochs 1 and 2 of its leader and nodes occur; 1 is
-// meant to be current.
+// meant to be current. Time mostly goes on by seconds, now and then to the next midnight, and sometimes back. Adjustments that
+// name an entry or a discrepancy come first in their batch: what has just been found has no number yet.
 func History(prefix string) *rapid.Generator[[]Batch] {
 	return rapid.Custom(func(t *rapid.T) []Batch {
-		g := &historyGenerator{T: t, prefix: prefix}
-		batches := []Batch{{Now: At(300), Commands: g.prologue()}}
-		for i := range rapid.IntRange(1, 12).Draw(t, "batches") {
-			b := Batch{Now: At(float64(301 + i))}
+		g := &historyGenerator{T: t, prefix: prefix, now: At(300)}
+		batches := []Batch{{Now: g.now, Commands: g.prologue()}}
+		for range rapid.IntRange(1, 14).Draw(t, "batches") {
+			g.tick()
+			b := Batch{Now: g.now}
+			if g.oneIn(4) {
+				b.Commands = append(b.Commands, g.correction())
+			}
 			for range rapid.IntRange(1, 10).Draw(t, "commands") {
 				b.Commands = append(b.Commands, g.command())
 			}
@@ -42,6 +47,22 @@ func NodesOf(prefix string) []string { return []string{prefix + "n0", prefix + "
 type historyGenerator struct {
 	*rapid.T
 	prefix string
+	now    time.Time
+}
+
+// tick lets time pass between two batches.
+func (g *historyGenerator) tick() {
+	switch n := rapid.IntRange(0, 19).Draw(g.T, "tick"); {
+	case n < 13:
+		g.now = g.now.Add(time.Duration(rapid.IntRange(0, 90).Draw(g.T, "seconds")) * time.Second)
+	case n < 15:
+		g.now = g.now.Add(-time.Duration(rapid.IntRange(1, 40).Draw(g.T, "seconds back")) * time.Second)
+	case n < 17:
+		midnight := ledger.PeriodDay.Next(g.now)
+		g.now = midnight.Add(time.Duration(rapid.IntRange(-20, 20).Draw(g.T, "around midnight")) * time.Second)
+	default:
+		g.now = g.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(g.T, "minutes")) * time.Minute)
+	}
 }
 
 // prologue gives the accounts something to spend, or everything would be refused.
@@ -55,11 +76,13 @@ func (g *historyGenerator) prologue() []ledger.Command {
 		if i > 0 {
 			c.Parent = fmt.Sprintf("%sa%d", g.prefix, rapid.IntRange(0, i-1).Draw(g.T, "parent"))
 		}
-		c.Policy.OverdraftLimit = g.amount(0, 300_000_000)
-		commands = append(commands, c, ledger.PostGrant{Key: "grant:" + name, Account: name, Amount: g.amount(1, 2_000_000_000)})
+		c.Policy = g.policyOf()
+		commands = append(commands, c, ledger.PostGrant{Key: "grant:" + name, Account: name, Amount: g.amount(1, 2_000_000_000), ExpiresAt: g.expiry()})
 	}
 	return commands
 }
+
+func (g *historyGenerator) oneIn(n int) bool { return rapid.IntRange(0, n-1).Draw(g.T, "one in") == 0 }
 
 func (g *historyGenerator) amount(least, most int64) ledger.Microcredits {
 	return ledger.Microcredits(rapid.Int64Range(least, most).Draw(g.T, "amount"))
@@ -77,14 +100,22 @@ func (g *historyGenerator) key(natural string) string {
 // moment is in seconds after Start, sometimes with microseconds; little beyond now is possible.
 func (g *historyGenerator) moment() time.Time {
 	at := At(float64(rapid.IntRange(0, 35).Draw(g.T, "moment") * 10))
-	if rapid.IntRange(0, 3).Draw(g.T, "odd") == 0 {
+	if g.oneIn(4) {
 		at = at.Add(time.Duration(rapid.IntRange(1, 9_999_999).Draw(g.T, "µs")) * time.Microsecond)
 	}
 	return at
 }
 
+// expiry is soon, most often; never, or past.
+func (g *historyGenerator) expiry() time.Time {
+	if g.oneIn(3) {
+		return time.Time{}
+	}
+	return g.now.Add(time.Duration(rapid.IntRange(-1, 40).Draw(g.T, "expires in")) * 10 * time.Second)
+}
+
 func (g *historyGenerator) epoch() int64 {
-	if rapid.IntRange(0, 9).Draw(g.T, "stale") == 0 {
+	if g.oneIn(10) {
 		return 2
 	}
 	return 1
@@ -92,43 +123,56 @@ func (g *historyGenerator) epoch() int64 {
 
 func (g *historyGenerator) command() ledger.Command {
 	// Numbers are weights: a history is mostly holds, allocations and intervals.
-	switch n := rapid.IntRange(0, 29).Draw(g.T, "command"); {
-	case n < 6:
+	switch n := rapid.IntRange(0, 49).Draw(g.T, "command"); {
+	case n < 7:
 		return g.hold()
-	case n < 11:
+	case n < 13:
 		return g.allocate()
-	case n < 20:
+	case n < 22:
 		return g.interval()
-	case n < 23:
+	case n < 26:
 		return g.end()
-	case n < 25:
-		uid := g.name("w", 3)
+	case n < 29:
+		uid := g.name("w", 4)
 		outcome := rapid.SampledFrom([]ledger.ReservationState{ledger.Settled, ledger.Released, ledger.Expired}).Draw(g.T, "outcome")
 		return ledger.CloseReservation{Key: g.key("close:" + uid), UID: uid, Outcome: outcome}
-	case n < 26:
-		account := g.name("a", 4)
-		return ledger.PostGrant{Key: g.key("grant:" + account), Account: account, Amount: g.amount(0, 1_000_000_000)}
-	case n < 28:
-		return g.policy()
+	case n < 32:
+		uid := g.name("w", 4)
+		return ledger.RenewHold{Key: g.key("renew:" + uid), UID: uid, GPUSeconds: rapid.Int64Range(1, 300).Draw(g.T, "more seconds")}
+	case n < 35:
+		return g.refund()
+	case n < 42:
+		return g.money()
+	case n < 46:
+		return g.settings()
 	}
 	return g.report()
 }
 
 func (g *historyGenerator) hold() ledger.PlaceHold {
-	uid, gpus := g.name("w", 3), rapid.Int64Range(1, 3).Draw(g.T, "gpus")
+	uid, gpus := g.name("w", 4), rapid.Int64Range(1, 3).Draw(g.T, "gpus")
 	return ledger.PlaceHold{
-		Key: g.key("hold:" + uid), UID: uid, Account: g.name("a", 3), Class: g.name("c", 2), MaxGPUs: gpus,
+		Key: g.key("hold:" + uid), UID: uid, Account: g.name("a", 3), Class: g.class(), MaxGPUs: gpus,
 		GPUSeconds: gpus * rapid.Int64Range(1, 300).Draw(g.T, "seconds"),
 		Workload:   ledger.WorkloadRef{Kind: "Job", Namespace: "n", Name: uid},
 	}
 }
 
+// class is one that has a rate, mostly.
+func (g *historyGenerator) class() string {
+	if g.oneIn(6) {
+		return g.name("c", 2)
+	}
+	return g.prefix + "c0"
+}
+
 func (g *historyGenerator) allocate() ledger.Allocate {
-	pod, hold := g.name("p", 4), g.hold()
+	pod, hold := g.name("p", 5), g.hold()
 	c := ledger.Allocate{
 		Key: g.key("allocate:" + pod), PodUID: pod, Pod: ledger.WorkloadRef{Kind: "Pod", Namespace: "n", Name: pod},
 		Reservation: hold.UID, Account: hold.Account, Node: g.name("n", 2), Class: hold.Class,
 		GPUs: rapid.Int64Range(1, 2).Draw(g.T, "pod GPUs"), Leader: LeaderOf(g.prefix), LeaderEpoch: g.epoch(),
+		AlreadyRunning: g.oneIn(8),
 	}
 	if rapid.Bool().Draw(g.T, "brings its hold") {
 		c.Hold = &hold
@@ -137,12 +181,11 @@ func (g *historyGenerator) allocate() ledger.Allocate {
 }
 
 func (g *historyGenerator) interval() ledger.RecordInterval {
-	pod, start := g.name("p", 4), g.moment()
-	end := start.Add(time.Duration(rapid.IntRange(0, 40).Draw(g.T, "length")) * time.Second)
+	pod, start := g.name("p", 5), g.moment()
+	end := start.Add(time.Duration(rapid.IntRange(0, 80).Draw(g.T, "length")) * time.Second)
 	c := ledger.RecordInterval{
 		Key: fmt.Sprintf("%sinterval:%s:%d:%d", g.prefix, pod, start.UnixMicro(), end.UnixMicro()), PodUID: pod,
-		Node: g.name("n", 2), OwnerEpoch: g.epoch(), PodStartedAt: At(float64(rapid.IntRange(0, 3).Draw(g.T, "pod start") * 10)),
-		Start: start, End: end,
+		Node: g.name("n", 2), OwnerEpoch: g.epoch(), PodStartedAt: g.podStart(), Start: start, End: end,
 	}
 	for i := range rapid.IntRange(0, 2).Draw(g.T, "GPUs") {
 		c.GPUUUIDs = append(c.GPUUUIDs, fmt.Sprintf("%sGPU-%d", g.prefix, i))
@@ -150,19 +193,71 @@ func (g *historyGenerator) interval() ledger.RecordInterval {
 	return c
 }
 
+func (g *historyGenerator) podStart() time.Time {
+	return At(float64(rapid.IntRange(0, 3).Draw(g.T, "pod start") * 10))
+}
+
 func (g *historyGenerator) end() ledger.EndAllocation {
-	pod := g.name("p", 4)
+	pod := g.name("p", 5)
 	c := ledger.EndAllocation{Key: g.key("end:" + pod), PodUID: pod, EndedAt: g.moment(), EndUnknown: rapid.Bool().Draw(g.T, "end unknown")}
-	if rapid.IntRange(0, 3).Draw(g.T, "never held") > 0 {
-		c.StartedAt = At(float64(rapid.IntRange(0, 3).Draw(g.T, "pod start") * 10))
+	if !g.oneIn(4) {
+		c.StartedAt = g.podStart()
 	}
 	return c
 }
 
-// policy changes accounts and rates.
-func (g *historyGenerator) policy() ledger.Command {
+func (g *historyGenerator) refund() ledger.Refund {
+	pod := g.name("p", 5)
+	c := ledger.Refund{
+		Key: g.key("refund:" + pod), PodUID: pod,
+		Cause: rapid.SampledFrom([]ledger.RefundCause{ledger.RefundFailed, ledger.RefundPreempted, ledger.RefundDeviceFault}).Draw(g.T, "cause"),
+	}
+	if rapid.Bool().Draw(g.T, "has a checkpoint") {
+		c.CheckpointedAt = g.moment()
+	}
+	return c
+}
+
+// money is what people move by hand, and what falls due.
+func (g *historyGenerator) money() ledger.Command {
 	account := g.name("a", 4)
-	switch rapid.IntRange(0, 3).Draw(g.T, "policy") {
+	switch rapid.IntRange(0, 6).Draw(g.T, "money") {
+	case 0, 1:
+		return ledger.PostGrant{Key: g.key("grant:" + account), Account: account, Amount: g.amount(0, 1_000_000_000), ExpiresAt: g.expiry()}
+	case 2:
+		return ledger.Adjust{Key: g.key("adjust:" + account), Account: account, Amount: g.amount(-500_000_000, 500_000_000), Reason: "test"}
+	case 3, 4:
+		to := g.name("a", 3)
+		return ledger.Transfer{Key: g.key("transfer:" + account), From: account, To: to, Amount: g.amount(1, 800_000_000)}
+	case 5:
+		if g.oneIn(2) {
+			return ledger.FreezeAccount{Key: g.key("freeze:" + account), Account: account, Reason: "audit"}
+		}
+		return ledger.UnfreezeAccount{Key: g.key("unfreeze:" + account), Account: account, Reason: "audited"}
+	}
+	return ledger.PostDue{Key: g.key("due:" + account), Account: account}
+}
+
+// correction is an adjustment that names what was wrong.
+func (g *historyGenerator) correction() ledger.Adjust {
+	account, pod := g.name("a", 3), g.name("p", 5)
+	c := ledger.Adjust{Key: g.key("correct:" + account), Account: account, Reason: "was wrong"}
+	if rapid.Bool().Draw(g.T, "moves money") {
+		c.Amount = g.amount(-100_000_000, 100_000_000)
+		c.Corrects = rapid.Int64Range(0, 20).Draw(g.T, "entry")
+	}
+	if rapid.Bool().Draw(g.T, "closes a discrepancy") {
+		c.Discrepancy = rapid.SampledFrom([]string{
+			"end-unknown:" + pod, "start:" + pod + ":never", "gpu-count:" + pod + ":1", "after-end:" + pod,
+		}).Draw(g.T, "discrepancy")
+	}
+	return c
+}
+
+// settings changes accounts and rates.
+func (g *historyGenerator) settings() ledger.Command {
+	account := g.name("a", 4)
+	switch rapid.IntRange(0, 5).Draw(g.T, "settings") {
 	case 0:
 		return ledger.RemoveAccount{Key: g.key("remove:" + account), Account: account}
 	case 1:
@@ -170,23 +265,57 @@ func (g *historyGenerator) policy() ledger.Command {
 		return ledger.SetRate{Key: g.key("rate:" + class), Class: class, Rate: ledger.Rate(g.amount(1, 3_000_000))}
 	}
 	c := ledger.SetAccount{Key: g.key("account:" + account), Account: account}
-	if rapid.Bool().Draw(g.T, "has a parent") {
+	if !g.oneIn(3) {
 		c.Parent = g.name("a", 4)
 	}
-	c.Policy.OverdraftLimit = g.amount(0, 300_000_000)
+	c.Policy = g.policyOf()
 	return c
+}
+
+// policyOf draws each rule by itself; most are absent, so that some holds pass.
+func (g *historyGenerator) policyOf() (p ledger.Policy) {
+	if rapid.Bool().Draw(g.T, "has overdraft") {
+		p.OverdraftLimit = g.amount(0, 300_000_000)
+	}
+	if g.oneIn(3) {
+		p.Funding = rapid.SampledFrom([]ledger.Funding{ledger.FundingOwn, ledger.FundingAncestor, ledger.FundingAncestor}).Draw(g.T, "funding")
+	}
+	if g.oneIn(3) {
+		p.Spending = ledger.SpendingLimit{
+			Amount: g.amount(1, 900_000_000),
+			Period: rapid.SampledFrom(append(ledger.Periods, ledger.PeriodDay, ledger.PeriodDay)).Draw(g.T, "period"),
+		}
+	}
+	if g.oneIn(4) {
+		p.RunningJobs = rapid.Int64Range(1, 2).Draw(g.T, "running jobs")
+	}
+	if g.oneIn(3) {
+		amount := g.amount(1, 100_000_000)
+		p.Refill = ledger.Refill{
+			Amount: amount, PeriodSeconds: rapid.SampledFrom([]int64{100, 700, 3600, 86400}).Draw(g.T, "refill period"),
+			Cap: amount * ledger.Microcredits(rapid.Int64Range(1, 12).Draw(g.T, "refills")),
+		}
+	}
+	percent := func(label string) int64 { return rapid.SampledFrom([]int64{0, 33, 100}).Draw(g.T, label) }
+	if g.oneIn(2) {
+		p.Refunds = ledger.RefundPolicy{
+			FailedPercent: percent("failed"), PreemptedPercent: percent("preempted"),
+			PreemptedSinceCheckpoint: rapid.Bool().Draw(g.T, "since checkpoint"), DeviceFault: rapid.Bool().Draw(g.T, "device fault"),
+		}
+	}
+	return p
 }
 
 // report is what the API server or a node says about a pod.
 func (g *historyGenerator) report() ledger.Command {
-	pod := g.name("p", 4)
+	pod := g.name("p", 5)
 	switch rapid.IntRange(0, 4).Draw(g.T, "report") {
 	case 0:
 		return ledger.ConfirmBound{Key: g.key("bound:" + pod), PodUID: pod, Node: g.name("n", 2)}
 	case 1:
 		return ledger.ReleaseAllocation{Key: g.key("release:" + pod), PodUID: pod}
 	case 2:
-		return ledger.RecordStart{Key: g.key("start:" + pod), PodUID: pod, StartedAt: At(float64(rapid.IntRange(0, 3).Draw(g.T, "pod start") * 10))}
+		return ledger.RecordStart{Key: g.key("start:" + pod), PodUID: pod, StartedAt: g.podStart()}
 	case 3:
 		return ledger.MarkSuspect{Key: g.key("suspect:" + pod), PodUID: pod, LastSeen: g.moment()}
 	}

@@ -97,29 +97,6 @@ func (m *Memory) isBelow(name, ancestor string) bool {
 	return false
 }
 
-// MayHold is I1 as a question, the obvious way: with amount more reserved on account, is the account itself within its
-// limit, and is every account above it (itself included), not counting what single accounts below have overspent?
-func (m *Memory) MayHold(account string, amount ledger.Microcredits) bool {
-	own := m.own(account)
-	own.Policy = m.State.Accounts.Get(account).Policy
-	if own.Balance-own.Reserved-amount < -own.Policy.OverdraftLimit {
-		return false
-	}
-	for name := account; name != ""; name = m.State.Accounts.Get(name).Parent {
-		available := -amount
-		m.State.Accounts.All(func(below string, row *ledger.Account) {
-			if m.isBelow(below, name) {
-				sum := m.own(below)
-				available += max(sum.Balance-sum.Reserved, -row.Policy.OverdraftLimit)
-			}
-		})
-		if available < -m.State.Accounts.Get(name).Policy.OverdraftLimit {
-			return false
-		}
-	}
-	return true
-}
-
 // reservations is I5.
 func (a *auditor) reservations() {
 	a.State.Reservations.All(func(uid string, r *ledger.Reservation) {
