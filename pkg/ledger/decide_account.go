@@ -14,7 +14,7 @@ func (d *decider) setAccount(c SetAccount) Verdict {
 	}
 	row := d.Accounts.Get(c.Account)
 	if row == nil {
-		d.Accounts.insert(c.Account, Account{Name: c.Account, Parent: c.Parent, Revision: d.Revision})
+		d.Accounts.insert(c.Account, Account{Name: c.Account, Parent: c.Parent, PolicyVersion: d.LastPolicies[c.Account], Revision: d.Revision})
 		d.LoadSpending(c.Account, nil)
 		d.noteUse(c.Parent, func(use *AccountUse) { use.Children++ })
 		d.setPolicy(c.Account, c.Policy)
@@ -97,6 +97,10 @@ func (d *decider) removeAccount(c RemoveAccount) Verdict {
 		}
 	}
 	d.noteUse(row.Parent, func(use *AccountUse) { use.Children-- })
+	if d.LastPolicies == nil {
+		d.LastPolicies = make(map[string]int64)
+	}
+	d.LastPolicies[c.Account] = row.PolicyVersion
 	d.Accounts.remove(c.Account)
 	return Verdict{}
 }

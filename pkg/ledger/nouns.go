@@ -78,7 +78,7 @@ type Account struct {
 	Name   string
 	Parent string // empty for a root
 	Policy Policy
-	// PolicyVersion counts the account's policies from 1.
+	// PolicyVersion counts the account's policies from 1, or on from those of an account of the same name that was removed.
 	PolicyVersion int64
 	// Frozen says why nothing may be held or moved by hand; empty for an account in order. See FreezeAccount.
 	Frozen string

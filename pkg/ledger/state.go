@@ -19,6 +19,7 @@ import (
 //     interval to its last, the new ones included;
 //   - what is remembered of the commands' keys;
 //   - of an account whose parent or policy SetAccount changes, what its subtree has spent (LoadSpending);
+//   - of an account that SetAccount names and that does not exist, the last policy version of one of that name (LastPolicies);
 //   - the entries and discrepancies that Adjust names;
 //   - the epochs of the leaders and nodes that commands name, and the uses of accounts that RemoveAccount names.
 //
@@ -38,6 +39,9 @@ type State struct {
 	// LeaderEpochs and NodeEpochs are the current epochs by leadership and node name.
 	LeaderEpochs map[string]int64
 	NodeEpochs   map[string]int64
+	// LastPolicies are the last policy versions of accounts that were removed: another one of that name counts on, because
+	// versions are never edited.
+	LastPolicies map[string]int64
 	// Uses says what keeps an account from being removed.
 	Uses map[string]AccountUse
 

@@ -242,6 +242,7 @@ func (l loading) load(ctx context.Context, conn *pgx.Conn, now time.Time, f foot
 	f.queueCorrections(batch, state)
 	if len(f.settings) > 0 {
 		f.queueSpending(batch, now, state)
+		f.queueLastPolicies(batch, state)
 	}
 	if len(f.removed) > 0 {
 		queueUses(batch, f.removed, state)
@@ -282,6 +283,20 @@ func (f *footprint) queueCorrections(batch *pgx.Batch, state *ledger.State) {
 		state.Discrepancies = make(map[string]ledger.Discrepancy)
 		each(batch.Queue(query("DiscrepancyLoad"), f.closed.list()), scanDiscrepancy, func(d ledger.Discrepancy) { state.Discrepancies[d.Key] = d })
 	}
+}
+
+func (f *footprint) queueLastPolicies(batch *pgx.Batch, state *ledger.State) {
+	state.LastPolicies = make(map[string]int64)
+	names := column(f.settings, func(c *ledger.SetAccount) string { return c.Account })
+	batch.Queue(query("PolicyLast"), names).Query(func(rows pgx.Rows) error {
+		var account string
+		var version int64
+		_, err := pgx.ForEachRow(rows, []any{&account, &version}, func() error {
+			state.LastPolicies[account] = version
+			return nil
+		})
+		return err
+	})
 }
 
 func (f *footprint) queueSpending(batch *pgx.Batch, now time.Time, state *ledger.State) {

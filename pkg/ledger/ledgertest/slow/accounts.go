@@ -65,7 +65,13 @@ func (l *Ledger) setPolicy(name string, policy ledger.Policy) {
 	a := l.account(name)
 	before := a.policy
 	a.policy = policy
-	a.version++
+	l.policies = append(l.policies, name)
+	a.version = 0
+	for _, one := range l.policies {
+		if one == name {
+			a.version++
+		}
+	}
 	if policy.Spending.Period != before.Spending.Period {
 		a.spentSince = periodStart(policy.Spending.Period, latest(l.now, l.lastSpent(name)))
 	}

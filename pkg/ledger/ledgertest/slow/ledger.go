@@ -35,6 +35,8 @@ type books struct {
 	sightings     []ledger.DeviceHold
 	discrepancies []ledger.Discrepancy
 	answers       []answer
+	// policies are the names of accounts, once for each policy that one of that name had.
+	policies []string
 }
 
 type account struct {
@@ -85,6 +87,7 @@ func (b books) copy() books {
 		accounts: slices.Clone(b.accounts), rates: slices.Clone(b.rates), entries: slices.Clone(b.entries), lots: slices.Clone(b.lots),
 		holds: slices.Clone(b.holds), attempts: slices.Clone(b.attempts), pieces: slices.Clone(b.pieces),
 		sightings: slices.Clone(b.sightings), discrepancies: slices.Clone(b.discrepancies), answers: slices.Clone(b.answers),
+		policies: slices.Clone(b.policies),
 	}
 }
 

@@ -241,18 +241,20 @@ func (l *Ledger) sight(c ledger.RecordInterval, start, end time.Time) {
 		l.disagree(fmt.Sprintf("gpu-count:%s:%d", c.PodUID, len(gpus)), ledger.GPUCountDiffers, c.PodUID)
 	}
 	for _, gpu := range gpus {
-		for _, other := range l.sightingsOf(gpu) {
-			if other.PodUID != c.PodUID && other.Start.Before(end) && start.Before(other.End) {
+		l.sightings = append(l.sightings, ledger.DeviceHold{GPUUUID: gpu, PodUID: c.PodUID, Start: start, End: end})
+		all := l.sightingsOf(gpu)
+		own := all[slices.IndexFunc(all, func(s ledger.DeviceHold) bool { return s.PodUID == c.PodUID })]
+		for _, other := range all {
+			if other.PodUID != c.PodUID && other.Start.Before(own.End) && own.Start.Before(other.End) {
 				pods := []string{c.PodUID, other.PodUID}
 				slices.Sort(pods)
 				l.disagree("gpu-twice:"+gpu+":"+pods[0]+":"+pods[1], ledger.GPUChargedTwice, c.PodUID)
 			}
 		}
-		l.sightings = append(l.sightings, ledger.DeviceHold{GPUUUID: gpu, PodUID: c.PodUID, Start: start, End: end})
 	}
 }
 
-// sightingsOf is, for each pod, from when to when it was seen on a GPU.
+// sightingsOf is, for each pod, from when to when it was seen on a GPU: it is the pod's in between too.
 func (l *Ledger) sightingsOf(gpu string) (spans []ledger.DeviceHold) {
 	for _, s := range l.sightings {
 		if s.GPUUUID != gpu {

@@ -82,6 +82,10 @@ INSERT INTO account_policy (account, version, policy, set_at)
 SELECT account, version, policy, $4::timestamptz
 FROM unnest($1::text[], $2::bigint[], $3::text[]) AS n (account, version, policy);
 
+-- name: PolicyLast
+-- An account that is created under the name of one that was removed counts on from there.
+SELECT account, max(version) FROM account_policy WHERE account = ANY ($1::text[]) GROUP BY account;
+
 -- name: AccountDelete
 DELETE FROM account WHERE name = ANY ($1::text[]);
 
