@@ -63,10 +63,7 @@ func (d *decider) transfer(c Transfer) Verdict {
 		panic("ledger: taking back from account " + c.From + " what it has: " + refusal.Message)
 	}
 	draws := d.drawLots(c.From, c.Amount)
-	missing := max(0, -d.permanent(c.To)+sumOf(draws)) // what arrives without expiry fills first
-	for i, draw := range draws {
-		missing -= d.addTransferredLot(c, i, draw, missing)
-	}
+	draws = append(draws, d.addTransferredLots(c, draws)...)
 	d.post(Entry{
 		Key: c.Key, Kind: EntryTransfer, Debit: c.From, Credit: c.To, Amount: c.Amount, Draws: draws,
 		OccurredAt: d.now, Reason: c.Reason, Actor: c.Actor,
@@ -74,20 +71,29 @@ func (d *decider) transfer(c Transfer) Verdict {
 	return Verdict{}
 }
 
-// addTransferredLot lets credits that expire keep their expiry in another account, but for what they fill below zero there,
-// which it returns.
-func (d *decider) addTransferredLot(c Transfer, i int, draw Take, missing Microcredits) (filled Microcredits) {
-	filled = min(missing, draw.Amount)
-	if filled == draw.Amount {
-		return filled
+// addTransferredLots lets credits that expire keep their expiry in another account. What was missing there below zero they
+// fill at once, as a grant's would, after what arrives without expiry; that part is returned.
+func (d *decider) addTransferredLots(c Transfer, draws []Take) (fills []Take) {
+	missing := max(0, sumOf(draws)-d.permanent(c.To))
+	for i, draw := range draws {
+		filled := min(missing, draw.Amount)
+		missing -= filled
+		lot := Lot{
+			Key: TransferredLotKey(c.Key, i), Account: c.To, Amount: draw.Amount, Free: draw.Amount - filled,
+			ExpiresAt: d.Lots.Get(draw.Lot).ExpiresAt,
+		}
+		d.Lots.insert(lot.Key, lot)
+		d.indexLot(lot)
+		if filled > 0 {
+			fills = append(fills, Take{Lot: lot.Key, Amount: filled})
+		}
 	}
-	lot := Lot{
-		Key: fmt.Sprintf("transfer:%s#%d", c.Key, i), Account: c.To, Amount: draw.Amount - filled, Free: draw.Amount - filled,
-		ExpiresAt: d.Lots.Get(draw.Lot).ExpiresAt,
-	}
-	d.Lots.insert(lot.Key, lot)
-	d.indexLot(lot)
-	return filled
+	return fills
+}
+
+// TransferredLotKey is the key of the lot that a transfer brings for the i-th lot that it draws on, from 0.
+func TransferredLotKey(transferKey string, i int) string {
+	return fmt.Sprintf("transfer:%s#%d", transferKey, i)
 }
 
 func sumOf(takes []Take) (sum Microcredits) {

@@ -302,7 +302,7 @@ type Entry struct {
 	// Corrects is the ID of the entry that an adjustment corrects; 0 for none.
 	Corrects int64
 	// Draws is what of the amount left lots of the paying account. Of a grant that is a lot itself it is what filled a
-	// balance below zero at once.
+	// balance below zero at once; a transfer has that of the lots that it brings (TransferredLotKey) after those that it draws on.
 	Draws []Take
 	// OccurredAt is when it became due: the interval's end, or the grant's acceptance. RecordedAt is when it was committed.
 	OccurredAt, RecordedAt time.Time

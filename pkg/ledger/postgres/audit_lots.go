@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -52,12 +53,18 @@ func (f *lotFolds) addDraws(ctx context.Context, tx pgx.Tx) error {
 	var e ledger.Entry
 	var text string
 	_, err = pgx.ForEachRow(rows, []any{&e.ID, &e.Kind, &e.Key, &e.Debit, &e.Credit, &e.Amount, &text}, func() error {
-		payer := e.Debit
+		payer, brought := e.Debit, fmt.Sprintf("transfer:%s#", e.Key)
 		if e.Kind == ledger.EntryGrant { // a lot that fills what is missing draws on itself
 			payer = e.Credit
 		}
 		subject := fmt.Sprintf("entry %d", e.ID)
-		draws, sum, err := f.read(subject, payer, text)
+		draws, sum, err := f.read(subject, text, func(lot string) string {
+			if e.Kind == ledger.EntryTransfer && strings.HasPrefix(lot, brought) { // so does a lot that is transferred
+				return e.Credit
+			}
+			return payer
+		})
+		sum -= drawnOn(draws, brought)
 		if err != nil {
 			f.wrong("I2", subject, payer, "draws", "its draws cannot be read: %s", err)
 			return nil
@@ -74,13 +81,23 @@ func (f *lotFolds) addDraws(ctx context.Context, tx pgx.Tx) error {
 			if e.Kind == ledger.EntryExpiry {
 				fold.expired += draw.Amount
 			}
-			if e.Kind == ledger.EntryTransfer {
-				f.transferred(fmt.Sprintf("transfer:%s#%d", e.Key, i), e.Credit, draw.Amount)
+			if e.Kind == ledger.EntryTransfer && !strings.HasPrefix(draw.Lot, brought) {
+				f.transferred(ledger.TransferredLotKey(e.Key, i), e.Credit, draw.Amount)
 			}
 		}
 		return nil
 	})
 	return err
+}
+
+// drawnOn is what was taken from lots whose key begins like this.
+func drawnOn(takes []ledger.Take, prefix string) (sum ledger.Microcredits) {
+	for _, take := range takes {
+		if strings.HasPrefix(take.Lot, prefix) {
+			sum += take.Amount
+		}
+	}
+	return sum
 }
 
 // transferred says that a lot must have come to an account.
@@ -109,7 +126,7 @@ func (f *lotFolds) addTakes(ctx context.Context, tx pgx.Tx) error {
 		if !open {
 			remaining = 0
 		}
-		takes, sum, err := f.read(subject, r.Payer, text)
+		takes, sum, err := f.read(subject, text, func(string) string { return r.Payer })
 		if err != nil {
 			f.wrong("I2", subject, r.Payer, "takes", "what it took from lots cannot be read: %s", err)
 			return nil
@@ -127,13 +144,14 @@ func (f *lotFolds) addTakes(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// read parses draws or takes and checks that the lots are the payer's.
-func (f *lotFolds) read(subject, payer, text string) (takes []ledger.Take, sum ledger.Microcredits, err error) {
+// read parses draws or takes and checks whose the lots are.
+func (f *lotFolds) read(subject, text string, ownerOf func(lot string) string) (takes []ledger.Take, sum ledger.Microcredits, err error) {
 	if takes, err = readTakes(text); err != nil {
 		return nil, 0, err
 	}
 	for _, take := range takes {
 		lot, there := f.stored[take.Lot]
+		payer := ownerOf(take.Lot)
 		switch {
 		case !there:
 			f.missing[take.Lot] = ledger.Violation{Invariant: "I2", Subject: "lot " + take.Lot, Accounts: []string{payer}, Mark: "missing",

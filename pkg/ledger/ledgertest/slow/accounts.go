@@ -137,12 +137,9 @@ func (l *Ledger) postGrant(c ledger.PostGrant) ledger.Verdict {
 	}
 	if !l.try(func() {
 		if !expires.IsZero() {
-			one := lot{
-				key: "grant:" + c.Key, account: c.Account, amount: c.Amount, expires: expires,
-				filled: min(c.Amount, l.missing(c.Account)),
-			}
-			if one.filled > 0 {
-				grant.Draws = []ledger.Take{{Lot: one.key, Amount: one.filled}}
+			one := lot{key: "grant:" + c.Key, account: c.Account, amount: c.Amount, expires: expires}
+			if filled := min(c.Amount, l.missing(c.Account)); filled > 0 {
+				grant.Draws = []ledger.Take{{Lot: one.key, Amount: filled}}
 			}
 			l.lots = append(l.lots, one)
 		}
@@ -237,17 +234,18 @@ func (l *Ledger) carryOver(c ledger.Transfer) {
 		permanent -= draw.Amount
 	}
 	missing -= min(missing, permanent)
+	var fills []ledger.Take
 	for i, draw := range draws {
 		filled := min(missing, draw.Amount)
 		missing -= filled
-		if draw.Amount > filled {
-			l.lots = append(l.lots, lot{
-				key: fmt.Sprintf("transfer:%s#%d", c.Key, i), account: c.To, amount: draw.Amount - filled, expires: l.lot(draw.Lot).expires,
-			})
+		one := lot{key: fmt.Sprintf("transfer:%s#%d", c.Key, i), account: c.To, amount: draw.Amount, expires: l.lot(draw.Lot).expires}
+		l.lots = append(l.lots, one)
+		if filled > 0 {
+			fills = append(fills, ledger.Take{Lot: one.key, Amount: filled})
 		}
 	}
 	l.post(ledger.Entry{
-		Key: c.Key, Kind: ledger.EntryTransfer, Debit: c.From, Credit: c.To, Amount: c.Amount, Draws: draws,
+		Key: c.Key, Kind: ledger.EntryTransfer, Debit: c.From, Credit: c.To, Amount: c.Amount, Draws: slices.Concat(draws, fills),
 		OccurredAt: l.now, Reason: c.Reason, Actor: c.Actor,
 	}, nil)
 }

@@ -55,11 +55,11 @@ type entry struct {
 	fromHold []ledger.Take
 }
 
-// lot is a grant that expires. filled is what of it went into a balance below zero at once.
+// lot is a grant that expires.
 type lot struct {
-	key, account   string
-	amount, filled ledger.Microcredits
-	expires        time.Time
+	key, account string
+	amount       ledger.Microcredits
+	expires      time.Time
 }
 
 // hold is a reservation with everything it ever took from lots. Its Charged and Takes are left empty.

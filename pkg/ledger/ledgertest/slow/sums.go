@@ -220,11 +220,9 @@ func (l *Ledger) heldOf(key, onlyUID string) ledger.Microcredits {
 
 // freeOf is what of a lot was neither used nor is held.
 func (l *Ledger) freeOf(one lot) ledger.Microcredits {
-	sum := new(total).add(one.amount).less(one.filled).less(l.heldOf(one.key, ""))
+	sum := new(total).add(one.amount).less(l.heldOf(one.key, ""))
 	for _, e := range l.entries {
-		if e.Kind != ledger.EntryGrant { // a grant's own draw is what it filled
-			sum.less(takenFrom(one.key, e.Draws))
-		}
+		sum.less(takenFrom(one.key, e.Draws))
 	}
 	return sum.amount()
 }
