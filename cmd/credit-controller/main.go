@@ -1,5 +1,6 @@
 // Command credit-controller keeps the ledger and the cluster of one mind: accounts, grants and prices go into the
-// ledger, pods and Jobs that end are settled, and node agents' measurements are taken in.
+// ledger, pods and Jobs that end are settled, and node agents' measurements are taken in. `credit-controller migrate` makes the
+// ledger's tables and ends.
 package main
 
 import (
@@ -7,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/klog/v2"
@@ -20,28 +20,33 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "migrate" {
+		end("Migration ends", migrate(ctrl.SetupSignalHandler(), os.Args[2:]))
+		return
+	}
 	var settings controller.Settings
 	settings.Bind(flag.CommandLine)
 	klog.InitFlags(nil)
 	flag.Parse()
 	ctrl.SetLogger(klog.Background())
 
-	if err := run(ctrl.SetupSignalHandler(), settings); err != nil {
-		klog.ErrorS(err, "Credit controller ends")
+	end("Credit controller ends", run(ctrl.SetupSignalHandler(), settings))
+}
+
+// end reports a failure, if there is one, and exits with it.
+func end(message string, err error) {
+	if err != nil {
+		klog.ErrorS(err, message)
 		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 	}
+	klog.Flush()
 }
 
 func run(ctx context.Context, settings controller.Settings) error {
 	if err := settings.Validate(); err != nil {
 		return err
 	}
-	databaseURL, err := os.ReadFile(settings.DatabaseURLFile)
-	if err != nil {
-		return fmt.Errorf("read the ledger's address: %w", err)
-	}
-	url := strings.TrimSpace(string(databaseURL))
-	store, err := postgres.Open(ctx, url, postgres.Options{Logger: klog.Background().WithName("ledger")})
+	store, err := postgres.OpenFile(ctx, settings.DatabaseURLFile, postgres.Options{Logger: klog.Background().WithName("ledger")})
 	if err != nil {
 		return err
 	}
@@ -55,14 +60,10 @@ func run(ctx context.Context, settings controller.Settings) error {
 	if err != nil {
 		return fmt.Errorf("name this process: %w", err)
 	}
-	dependencies := controller.Dependencies{
-		Config: config, Ledger: store, Registry: metrics.Registry, Clock: clock.RealClock{},
+	mgr, err := controller.New(ctx, settings, controller.Dependencies{
+		Config: config, Ledger: store, TablesFit: store.Ping, Registry: metrics.Registry, Clock: clock.RealClock{},
 		Identity: hostname + "_" + string(uuid.NewUUID()),
-	}
-	if settings.Migrate {
-		dependencies.Migrate = func(ctx context.Context) error { return postgres.Migrate(ctx, url) }
-	}
-	mgr, err := controller.New(ctx, settings, dependencies)
+	})
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"strings"
+	"net/http"
 
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -38,7 +37,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.databaseURLFile, "database-url-file", "", "File with the PostgreSQL URL of the ledger (a mounted Secret).")
+	flag.StringVar(&o.databaseURLFile, "database-url-file", "", "File with the PostgreSQL URL of the ledger (a mounted Secret); read again for each new connection.")
 	flag.IntVar(&o.port, "webhook-port", 9443, "Port to serve admission requests on.")
 	flag.StringVar(&o.certDir, "cert-dir", "", "Folder with tls.crt and tls.key, kept by a certificate manager, who also writes the configurations' caBundle. Empty: make, share and rotate them here.")
 	flag.StringVar(&o.namespace, "namespace", v1alpha1.SystemNamespace, "Namespace of the Secret and the Service.")
@@ -58,9 +57,8 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	databaseURL, err := readDatabaseURL(o.databaseURLFile)
-	if err != nil {
-		return err
+	if o.databaseURLFile == "" {
+		return errors.New("--database-url-file is missing: name the file that holds the ledger's PostgreSQL URL")
 	}
 	scheme, err := webhook.NewScheme()
 	if err != nil {
@@ -70,7 +68,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
-	store, err := postgres.Open(ctx, databaseURL, postgres.Options{Logger: klog.Background().WithName("ledger")})
+	store, err := postgres.OpenFile(ctx, o.databaseURLFile, postgres.Options{Logger: klog.Background().WithName("ledger")})
 	if err != nil {
 		return err
 	}
@@ -111,10 +109,12 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	// The database is part of neither probe: without it the webhook still answers, with the reason.
+	// A database that is away is part of neither probe: without it the webhook still answers, with the reason. One whose tables are
+	// older than this program is: the replicas before it can serve, and should go on.
 	checks := errors.Join(
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("caches", cachesReady),
+		mgr.AddReadyzCheck("tables", func(request *http.Request) error { return store.AwaitsMigration(request.Context()) }),
 		mgr.AddReadyzCheck("serving", mgr.GetWebhookServer().StartedChecker()),
 	)
 	if rotates {
@@ -124,15 +124,4 @@ func run(ctx context.Context, o options) error {
 		return checks
 	}
 	return mgr.Start(ctx)
-}
-
-func readDatabaseURL(path string) (string, error) {
-	if path == "" {
-		return "", errors.New("--database-url-file is missing: name the file that holds the ledger's PostgreSQL URL")
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("read the ledger's address: %w", err)
-	}
-	return strings.TrimSpace(string(content)), nil
 }

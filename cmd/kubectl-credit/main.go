@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -26,9 +25,5 @@ func main() {
 }
 
 func openLedger(ctx context.Context, databaseURLFile string) (cli.LedgerReader, error) {
-	url, err := os.ReadFile(databaseURLFile)
-	if err != nil {
-		return nil, fmt.Errorf("read the ledger's address: %w", err)
-	}
-	return postgres.Open(ctx, strings.TrimSpace(string(url)), postgres.Options{})
+	return postgres.OpenFile(ctx, databaseURLFile, postgres.Options{})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -48,7 +47,7 @@ func (s *startup) attach(command *cobra.Command) {
 	command.Use = "gpubank-scheduler"
 	command.Long = "kube-scheduler with gpubank's plugins: it binds no GPU pod before the ledger has committed its allocation."
 	flags := command.Flags()
-	flags.StringVar(&s.databaseURLFile, "database-url-file", "", "File with the PostgreSQL URL of the ledger (a mounted Secret).")
+	flags.StringVar(&s.databaseURLFile, "database-url-file", "", "File with the PostgreSQL URL of the ledger (a mounted Secret); read again for each new connection.")
 	flags.BoolVar(&s.withoutLeaderElection, "without-leader-election", false,
 		"Start although leader election is off in the configuration. The ledger still obeys only the newest of several schedulers, but the others then exit again and again.")
 
@@ -176,11 +175,7 @@ func (s *startup) report(frameworkruntime.Registry) error {
 
 // openLedger connects lazily: the scheduler starts, and says that pods wait for the ledger, while PostgreSQL is away.
 func (s *startup) openLedger(ctx context.Context) (creditreservation.Ledger, error) {
-	url, err := os.ReadFile(s.databaseURLFile)
-	if err != nil {
-		return nil, fmt.Errorf("read the ledger's database URL: %w", err)
-	}
-	store, err := postgres.Open(ctx, strings.TrimSpace(string(url)), postgres.Options{
+	store, err := postgres.OpenFile(ctx, s.databaseURLFile, postgres.Options{
 		Logger: klog.FromContext(ctx), BatchSpacing: creditreservation.CommitSpacing,
 	})
 	if err != nil {

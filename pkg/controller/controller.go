@@ -48,10 +48,10 @@ type Ledger interface {
 type Dependencies struct {
 	Config *rest.Config
 	Ledger Ledger
-	// Migrate brings the ledger's tables up to date, or fails while their database is away; nil where somebody else does it.
-	Migrate  func(context.Context) error
-	Registry prometheus.Registerer
-	Clock    clock.WithTicker
+	// TablesFit fails while the ledger's database is away, or its tables are not yet those that this program needs.
+	TablesFit func(context.Context) error
+	Registry  prometheus.Registerer
+	Clock     clock.WithTicker
 	// Identity is unique to this process: its name in the ledger's leadership.
 	Identity string
 }
@@ -72,12 +72,10 @@ func New(ctx context.Context, settings Settings, deps Dependencies) (manager.Man
 	if err != nil {
 		return nil, fmt.Errorf("make the manager: %w", err)
 	}
-	if deps.Migrate != nil {
-		own := &tables{migrate: deps.Migrate, clock: deps.Clock, logger: mgr.GetLogger().WithName("tables")}
-		own.attempt(ctx)
-		if err := errors.Join(mgr.Add(own), mgr.AddReadyzCheck("tables", own.Ready)); err != nil {
-			return nil, fmt.Errorf("see to the ledger's tables: %w", err)
-		}
+	awaited := &tables{fit: deps.TablesFit, clock: deps.Clock, logger: mgr.GetLogger().WithName("tables")}
+	awaited.attempt(ctx)
+	if err := errors.Join(mgr.Add(awaited), mgr.AddReadyzCheck("tables", awaited.Ready)); err != nil {
+		return nil, fmt.Errorf("see to the ledger's tables: %w", err)
 	}
 	if err := addAccounts(mgr, settings, deps); err != nil {
 		return nil, err

@@ -16,7 +16,6 @@ const leastHoldExpiry = 90 * time.Second
 // Settings are the controller's command line.
 type Settings struct {
 	DatabaseURLFile string
-	Migrate         bool
 	LeaderElect     bool
 
 	Namespace     string
@@ -37,8 +36,7 @@ type Settings struct {
 
 // Bind adds the flags to a flag set.
 func (s *Settings) Bind(flags *flag.FlagSet) {
-	flags.StringVar(&s.DatabaseURLFile, "database-url-file", "", "File with the PostgreSQL URL of the ledger (a mounted Secret).")
-	flags.BoolVar(&s.Migrate, "migrate", true, "Bring the database's tables up to date before anything else, or as soon as the database answers. Replicas take turns.")
+	flags.StringVar(&s.DatabaseURLFile, "database-url-file", "", "File with the PostgreSQL URL of the ledger (a mounted Secret); read again for each new connection.")
 	flags.BoolVar(&s.LeaderElect, "leader-elect", true, "Reconcile only while holding the lease. The intake serves on every replica.")
 	flags.StringVar(&s.Namespace, "namespace", v1alpha1.SystemNamespace, "Namespace of the lease, of the intake's Secret, ConfigMap and Service, and of the node agent.")
 	flags.StringVar(&s.IntakeAddress, "intake-address", ":8443", "Address to serve node agents on.")

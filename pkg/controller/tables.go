@@ -18,35 +18,35 @@ const (
 	tablesRetryMost  = 15 * time.Second
 )
 
-// tables brings the database's tables up to date: before anything else where the database answers, and as soon as it does
-// where it is away. A process that ended instead would be started again with growing pauses, and after an outage of both
-// nobody would take in what nodes measure for minutes more. It implements manager.Runnable and runs on every replica;
-// they take turns.
+// tables waits for the ledger's tables, which a migration before this program makes and which this program's role could not:
+// until they are there, and at a start during an outage, the replica is not ready and its log says why. A process that ended
+// instead would be started again with growing pauses, and after an outage of both nobody would take in what nodes measure
+// for minutes more. It implements manager.Runnable and runs on every replica.
 type tables struct {
-	migrate func(context.Context) error
+	fit     func(context.Context) error
 	clock   clock.Clock
 	logger  logr.Logger
 	current atomic.Bool
 	problem string // what the last attempt failed with, so that it is logged when it changes
 }
 
-// NeedLeaderElection is false: a replica whose tables are old would answer nothing.
+// NeedLeaderElection is false: a replica without tables would answer nothing.
 func (t *tables) NeedLeaderElection() bool { return false }
 
 // attempt is one try.
 func (t *tables) attempt(ctx context.Context) {
-	err := t.migrate(ctx)
+	err := t.fit(ctx)
 	switch {
 	case err == nil:
 		t.current.Store(true)
-		t.logger.Info("Ledger's tables are up to date")
+		t.logger.Info("Ledger's tables fit this program")
 	case ctx.Err() == nil && err.Error() != t.problem:
 		t.problem = err.Error()
-		t.logger.Error(err, "Ledger's tables cannot be brought up to date; trying again until they are")
+		t.logger.Error(err, "Waiting for the ledger's tables")
 	}
 }
 
-// Start returns once the tables are up to date or ctx ends.
+// Start returns once the tables fit or ctx ends.
 func (t *tables) Start(ctx context.Context) error {
 	for pause := tablesRetryLeast; !t.current.Load(); pause = min(2*pause, tablesRetryMost) {
 		select {
@@ -62,7 +62,7 @@ func (t *tables) Start(ctx context.Context) error {
 // Ready is a readiness check.
 func (t *tables) Ready(*http.Request) error {
 	if !t.current.Load() {
-		return errors.New("the ledger's tables have not been brought up to date yet; the log says why")
+		return errors.New("the ledger's tables have not been seen in a state that fits this program; the log says why")
 	}
 	return nil
 }

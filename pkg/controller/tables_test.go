@@ -15,7 +15,7 @@ import (
 func TestADatabaseThatIsAwayAtTheStartIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
-		own := &tables{clock: clock.RealClock{}, logger: logr.Discard(), migrate: func(context.Context) error {
+		own := &tables{clock: clock.RealClock{}, logger: logr.Discard(), fit: func(context.Context) error {
 			if attempts++; attempts <= 20 {
 				return errors.New("connection refused")
 			}
@@ -40,7 +40,7 @@ func TestADatabaseThatIsAwayAtTheStartIsWaitedFor(t *testing.T) {
 func TestAProcessThatIsToldToEndWaitsForNoDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		own := &tables{clock: clock.RealClock{}, logger: logr.Discard(), migrate: func(context.Context) error {
+		own := &tables{clock: clock.RealClock{}, logger: logr.Discard(), fit: func(context.Context) error {
 			return errors.New("connection refused")
 		}}
 		ended := make(chan error, 1)

@@ -28,6 +28,8 @@ type PostgresOptions struct {
 	Dir string
 	// Settings are added to postgresql.conf, for example {"log_min_duration_statement": "100ms"}.
 	Settings map[string]string
+	// WithoutRoles leaves the parts' roles and logins out: URLAs is then of no use.
+	WithoutRoles bool
 	// Progress hears about an installation of the package. Nil: standard error.
 	Progress func(line string)
 }
@@ -44,8 +46,9 @@ type Postgres struct {
 
 	dir       string // what Close removes, if temporary
 	temporary bool
-	// owner is an unprivileged role that may create databases, as gpubank has in production; admin may do anything.
+	// owner is an unprivileged role that may create databases, as gpubank's migrations have in production; admin may do anything.
 	ownerPassword, adminPassword string
+	partPasswords                map[string]string // by group role
 }
 
 const (
@@ -118,7 +121,13 @@ func (pg *Postgres) create(ctx context.Context, options PostgresOptions, credent
 			return err
 		}
 	}
-	return pg.exec(ctx, fmt.Sprintf("CREATE ROLE %s LOGIN CREATEDB PASSWORD '%s'", postgresOwner, pg.ownerPassword))
+	if err := pg.exec(ctx, fmt.Sprintf("CREATE ROLE %s LOGIN CREATEDB PASSWORD '%s'", postgresOwner, pg.ownerPassword)); err != nil {
+		return err
+	}
+	if options.WithoutRoles {
+		return nil
+	}
+	return pg.createLogins(ctx)
 }
 
 func (pg *Postgres) configuration(extra map[string]string) string {
@@ -173,10 +182,16 @@ func (pg *Postgres) url(role, password, database string) string {
 	return address.String()
 }
 
-// URLFile writes the address of a database into a file that only this user can read, as a mounted Secret would be.
-func (pg *Postgres) URLFile(path, database string) error {
-	if err := os.WriteFile(path, []byte(pg.URL(database)+"\n"), 0o600); err != nil {
-		return fmt.Errorf("write the address of database %s: %w", database, err)
+// WriteURLFile writes an address into a file that only this user can read, as a mounted Secret would be. Renamed into place, so
+// that a program reads one address or the other.
+func WriteURLFile(path, address string) error {
+	temporary := path + ".new"
+	err := os.WriteFile(temporary, []byte(address+"\n"), 0o600)
+	if err == nil {
+		err = os.Rename(temporary, path)
+	}
+	if err != nil {
+		return fmt.Errorf("write the address of a database: %w", err)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpubank/gpubank/pkg/ledger"
 	"github.com/gpubank/gpubank/pkg/ledger/postgres"
+	"github.com/gpubank/gpubank/test/cluster"
 	"github.com/gpubank/gpubank/test/local/examples"
 )
 
@@ -170,7 +171,7 @@ func (t *story) settle(ctx context.Context) error {
 
 // statement prints what the team's own command shows.
 func (t *story) statement(ctx context.Context) error {
-	file := filepath.Join(t.stack.controlPlane.Dir, "database-url")
+	file := t.stack.gpubank.DatabaseURLFile(cluster.ReaderRole)
 	fmt.Fprint(t.out, "\n$ kubectl credit statement team-a\n\n")
 	command := exec.CommandContext(ctx, filepath.Join(t.stack.gpubank.Bin, "kubectl-credit"), "statement", account, "--database-url-file="+file)
 	command.Stdout, command.Stderr = t.out, os.Stderr

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/gpubank/gpubank/test/cluster"
 	"github.com/gpubank/gpubank/test/cluster/binaries"
 )
 
@@ -131,7 +132,7 @@ func nextSteps(out io.Writer, r running) error {
   kubectl create -f test/local/examples/too-expensive.yaml
 
 Logs are in %[4]s. Stop and remove it with: make down
-`, kubeconfig, strings.Join(r.Bin, ":"), filepath.Join(filepath.Dir(kubeconfig), "control-plane", "database-url"),
+`, kubeconfig, strings.Join(r.Bin, ":"), filepath.Join(filepath.Dir(kubeconfig), "control-plane", "database-url-"+cluster.ReaderRole),
 		filepath.Join(filepath.Dir(kubeconfig), "control-plane"))
 	return err
 }

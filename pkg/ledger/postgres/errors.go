@@ -130,6 +130,9 @@ func classify(err error) failure {
 		// No server error and no fault of ours: the connection, the network, a deadline.
 		return failureAway
 	}
+	if schema := new(SchemaError); errors.As(err, &schema) {
+		return failureAway
+	}
 	switch server.Code {
 	case "40001", // serialization_failure
 		"40P01", // deadlock_detected

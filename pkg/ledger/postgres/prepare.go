@@ -22,11 +22,7 @@ var hot = []string{
 // prepare prepares the hot statements on a new connection, whose batches then use them. It does so only where the connection
 // leads straight to PostgreSQL: a pooler, such as PgBouncer in transaction mode, may hand each transaction to another server,
 // which knows none of them. One gives itself away by announcing another process than the one that answers.
-func prepare(ctx context.Context, conn *pgx.Conn) error {
-	var process uint32
-	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&process); err != nil {
-		return fmt.Errorf("ask which process of PostgreSQL answers: %w", err)
-	}
+func prepare(ctx context.Context, conn *pgx.Conn, process uint32) error {
 	if process != conn.PgConn().PID() {
 		return nil
 	}
@@ -35,7 +31,7 @@ func prepare(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Prepare(ctx, statement, statement)
 		var server *pgconn.PgError
 		if errors.As(err, &server) {
-			return nil // not migrated yet: the statement itself will say so, to whoever needs it
+			return nil // what this role may not use: the statement itself will say so, to whoever needs it
 		}
 		if err != nil {
 			return fmt.Errorf("prepare statement %s: %w", name, err)

@@ -25,7 +25,7 @@ func TestHotStatementsArePrepared(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close(ctx)
-		if err := prepare(ctx, conn); err != nil {
+		if err := prepare(ctx, conn, conn.PgConn().PID()); err != nil {
 			t.Fatalf("migrated %t: %v", migrated, err)
 		}
 		var prepared int

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -57,6 +58,7 @@ type Store struct {
 	stopped  chan struct{}      // closed when the worker is gone
 	closing  sync.Once
 	failures failureLog
+	greeted  atomic.Bool // a connection has found the tables fit for this program
 }
 
 // Open prepares a store. It does not connect: it succeeds while PostgreSQL is down, and fails only on a URL that cannot
@@ -66,12 +68,12 @@ func Open(ctx context.Context, databaseURL string, opts Options) (*Store, error)
 	if err != nil {
 		return nil, err
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, errors.New("open ledger: the connection pool refuses its configuration")
-	}
+	return open(ctx, config, opts)
+}
+
+func open(ctx context.Context, config *pgxpool.Config, opts Options) (*Store, error) {
 	s := &Store{
-		pool: pool, clock: opts.Clock, log: opts.Logger,
+		clock: opts.Clock, log: opts.Logger,
 		batchLimit: orDefault(opts.BatchLimit, defaultBatchLimit), spacing: opts.BatchSpacing,
 		queue:   newQueue(orDefault(opts.QueueLimit, defaultQueueLimit)),
 		stopped: make(chan struct{}),
@@ -81,6 +83,17 @@ func Open(ctx context.Context, databaseURL string, opts Options) (*Store, error)
 	}
 	if s.log.GetSink() == nil {
 		s.log = logr.Discard()
+	}
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		err := greet(ctx, conn)
+		if err == nil {
+			s.greeted.Store(true)
+		}
+		return err
+	}
+	var err error
+	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return nil, errors.New("open ledger: the connection pool refuses its configuration")
 	}
 	var work context.Context
 	work, s.stop = context.WithCancel(context.Background())
@@ -92,21 +105,10 @@ func Open(ctx context.Context, databaseURL string, opts Options) (*Store, error)
 }
 
 func poolConfig(databaseURL string, opts Options) (*pgxpool.Config, error) {
-	config, err := pgxpool.ParseConfig(databaseURL)
+	config, err := connectionConfig(databaseURL)
 	if err != nil {
-		return nil, errors.New("open ledger: the database URL is not a valid PostgreSQL URL, e.g. postgres://user:password@host:5432/gpubank")
+		return nil, err
 	}
-	// Behind PgBouncer in transaction mode a prepared statement may be gone, or be another client's, at the next
-	// transaction. This mode prepares nothing by itself: it sends text and parameters of known types together.
-	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	config.AfterConnect = prepare
-	config.ConnConfig.ConnectTimeout = connectTimeout
-	if config.ConnConfig.RuntimeParams["application_name"] == "" {
-		config.ConnConfig.RuntimeParams["application_name"] = "gpubank-ledger"
-	}
-	// Parsed by this driver whatever the server's defaults are; PgBouncer keeps both per client.
-	config.ConnConfig.RuntimeParams["DateStyle"] = "ISO"
-	config.ConnConfig.RuntimeParams["TimeZone"] = "UTC"
 	config.MaxConns = int32(orDefault(opts.ReadConnections, defaultReadConnections)) + 1
 	return config, nil
 }

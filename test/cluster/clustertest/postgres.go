@@ -2,6 +2,8 @@ package clustertest
 
 import (
 	"fmt"
+	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,7 +41,13 @@ func Postgres(t testing.TB) *cluster.Postgres {
 // OwnPostgres starts a PostgreSQL for this test alone, to be stopped, killed and started again.
 func OwnPostgres(t testing.TB) *cluster.Postgres {
 	t.Helper()
-	pg, err := cluster.StartPostgres(t.Context(), cluster.PostgresOptions{})
+	return OwnPostgresWith(t, cluster.PostgresOptions{})
+}
+
+// OwnPostgresWith is OwnPostgres with options.
+func OwnPostgresWith(t testing.TB, options cluster.PostgresOptions) *cluster.Postgres {
+	t.Helper()
+	pg, err := cluster.StartPostgres(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,4 +78,14 @@ func Database(t testing.TB) string {
 		}
 	})
 	return address
+}
+
+// URLAs is the address of a database from Database for the login of a part, by its group role.
+func URLAs(t testing.TB, role, address string) string {
+	t.Helper()
+	parsed, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Postgres(t).URLAs(role, strings.TrimPrefix(parsed.Path, "/"))
 }

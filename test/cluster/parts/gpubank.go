@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -38,7 +39,7 @@ type Gpubank struct {
 	Nodes  *cluster.Process
 	Agents map[string]*cluster.Process
 
-	// DatabaseURL is the ledger's, as the parts have it.
+	// DatabaseURL is the ledger's for the owner of its tables, for what tests and benchmarks do beside the parts.
 	DatabaseURL string
 	// IntakeURL is where agents report, IntakeCAFile what vouches for it.
 	IntakeURL, IntakeCAFile string
@@ -80,7 +81,12 @@ func New(ctx context.Context, options Options) (*Gpubank, error) {
 	if g.DatabaseURL, err = options.Postgres.EnsureDatabase(ctx, options.Database); err != nil {
 		return nil, err
 	}
-	if err := options.Postgres.URLFile(g.databaseURLFile(), options.Database); err != nil {
+	for _, role := range []string{cluster.ControllerRole, cluster.ReaderRole, cluster.SchedulerRole, cluster.WebhookRole} {
+		if err := cluster.WriteURLFile(g.DatabaseURLFile(role), options.Postgres.URLAs(role, options.Database)); err != nil {
+			return nil, err
+		}
+	}
+	if err := cluster.WriteURLFile(g.ownerURLFile(), g.DatabaseURL); err != nil {
 		return nil, err
 	}
 	if err := g.prepare(ctx); err != nil {
@@ -108,7 +114,9 @@ func (g *Gpubank) prepare(ctx context.Context) error {
 
 // Start starts every part in the order in which they can become ready, nodes and their agents last.
 func (g *Gpubank) Start(ctx context.Context) error {
-	// The first controller makes the ledger's tables, the others only use them.
+	if err := g.Migrate(ctx); err != nil {
+		return err
+	}
 	if err := g.Controller.Start(ctx); err != nil {
 		return err
 	}
@@ -144,6 +152,15 @@ func (g *Gpubank) Start(ctx context.Context) error {
 		if err := agent.Start(ctx); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// Migrate makes the ledger's tables, as the controller's init container does.
+func (g *Gpubank) Migrate(ctx context.Context) error {
+	migrate := exec.CommandContext(ctx, filepath.Join(g.Bin, "credit-controller"), "migrate", "--database-url-file="+g.ownerURLFile())
+	if output, err := migrate.CombinedOutput(); err != nil {
+		return fmt.Errorf("migrate the ledger: %w\n%s", err, output)
 	}
 	return nil
 }
@@ -190,7 +207,7 @@ func (g *Gpubank) newController(ctx context.Context) (*cluster.Process, error) {
 	g.IntakeCAFile = g.path("intake-ca.crt")
 	return g.process(Controller, "credit-controller", "http://"+address[1]+"/readyz",
 		"--kubeconfig="+kubeconfig,
-		"--database-url-file="+g.databaseURLFile(),
+		"--database-url-file="+g.DatabaseURLFile(cluster.ControllerRole),
 		"--intake-address="+address[0],
 		"--health-probe-address="+address[1],
 		"--metrics-address="+address[2],
@@ -214,7 +231,7 @@ func (g *Gpubank) newWebhook(ctx context.Context) (*cluster.Process, error) {
 	_, port, _ := net.SplitHostPort(address[0])
 	return g.process(Webhook, "credit-webhook", "http://"+address[1]+"/readyz",
 		"--kubeconfig="+kubeconfig,
-		"--database-url-file="+g.databaseURLFile(),
+		"--database-url-file="+g.DatabaseURLFile(cluster.WebhookRole),
 		"--webhook-port="+port,
 		"--cert-dir="+certificates,
 		"--health-probe-address="+address[1],
@@ -354,7 +371,10 @@ func serviceAccount(name string) types.NamespacedName {
 
 func (g *Gpubank) path(name string) string { return filepath.Join(g.options.ControlPlane.Dir, name) }
 
-func (g *Gpubank) databaseURLFile() string { return g.path("database-url") }
+// DatabaseURLFile holds the ledger's address for a part, by its role in PostgreSQL.
+func (g *Gpubank) DatabaseURLFile(role string) string { return g.path("database-url-" + role) }
+
+func (g *Gpubank) ownerURLFile() string { return g.path("database-url-owner") }
 
 // nodesFolder has a short path, because Unix sockets are put into it.
 func (g *Gpubank) nodesFolder() string {

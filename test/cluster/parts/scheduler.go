@@ -55,7 +55,7 @@ func (g *Gpubank) NewScheduler(ctx context.Context, name string, edit func(confi
 	return g.process(name, "scheduler", "https://"+address[0]+"/readyz",
 		"--config="+path,
 		"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
-		"--database-url-file="+g.databaseURLFile(),
+		"--database-url-file="+g.DatabaseURLFile(cluster.SchedulerRole),
 		"--bind-address="+host, "--secure-port="+port,
 	), nil
 }

@@ -62,7 +62,7 @@ func newSuite(t *testing.T) *suite {
 	url, err := s.postgres.CreateDatabase(ctx, "ledger")
 	must(t, err)
 	s.urlFile = filepath.Join(t.TempDir(), "url")
-	must(t, os.WriteFile(s.urlFile, []byte(url+"\n"), 0o600))
+	must(t, cluster.WriteURLFile(s.urlFile, s.postgres.URLAs(cluster.WebhookRole, "ledger")))
 	must(t, postgres.Migrate(ctx, url))
 	s.ledger, err = postgres.Open(ctx, url, postgres.Options{})
 	must(t, err)

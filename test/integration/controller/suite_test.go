@@ -5,7 +5,6 @@ package controller_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -69,10 +68,11 @@ func newSuite(t *testing.T) *suite {
 	must(t, s.WaitNamespace(ctx, v1alpha1.SystemNamespace))
 
 	url := clustertest.Database(t)
+	must(t, postgres.Migrate(ctx, url))
 	urlFile := filepath.Join(t.TempDir(), "url")
-	must(t, os.WriteFile(urlFile, []byte(url+"\n"), 0o600))
+	must(t, cluster.WriteURLFile(urlFile, clustertest.URLAs(t, cluster.ControllerRole, url)))
 	s.prepareController(t, urlFile)
-	must(t, s.controller.Start(ctx)) // makes the ledger's tables
+	must(t, s.controller.Start(ctx))
 	s.ledger, err = postgres.Open(ctx, url, postgres.Options{})
 	must(t, err)
 	t.Cleanup(s.ledger.Close)
