@@ -23,7 +23,7 @@ var migrationFiles embed.FS
 // oldestProgram is the least schema version that a program must have been built for to work on this one. It follows the
 // newest migration at a distance of one release: expand, then contract; see docs/designs/ledger-core.md. A migration that
 // takes away what programs of the release before still use must not be added together with raising it.
-const oldestProgram = 8
+const oldestProgram = 6
 
 // schemaVersion is the newest migration: what this program needs.
 var schemaVersion = sync.OnceValue(func() int64 {

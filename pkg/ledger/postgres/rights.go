@@ -60,6 +60,9 @@ func renewRights(ctx context.Context, databaseURL string) (missing []string, err
 		if err := executeEach(ctx, tx, "PublicWithdrawal"); err != nil {
 			return fmt.Errorf("close the database to PUBLIC: %w", err)
 		}
+		if err := executeEach(ctx, tx, "GuardsAlone"); err != nil {
+			return fmt.Errorf("fix where triggers look for tables: %w", err)
+		}
 		_, err = tx.Exec(ctx, query("SchemaVersionSet"), version, oldestProgram)
 		return err
 	})

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -71,7 +72,12 @@ func TestScenariosWithThePartsRights(t *testing.T) {
 		if _, err := l.stores[cluster.ControllerRole].RegisterNodeAgent(t.Context(), lt.Node, "test"); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { (&fixture{t: t, store: l.stores[cluster.ReaderRole]}).audit() })
+		t.Cleanup(func() {
+			if _, err := l.stores[cluster.ControllerRole].Seal(context.Background()); err != nil {
+				t.Error(err)
+			}
+			(&fixture{t: t, store: l.stores[cluster.ReaderRole]}).audit()
+		})
 		return l
 	})
 }
@@ -144,7 +150,7 @@ func TestWhatIsWrittenOnceStays(t *testing.T) {
 	f.teamWith("team", 1_000)
 	for _, role := range writers {
 		conn := f.connect(role)
-		for table, column := range map[string]string{"entry": "amount", "command": "verdict", "account_policy": "policy", "rate": "rate"} {
+		for table, column := range map[string]string{"entry": "amount", "command": "verdict", "account_policy": "policy", "rate": "rate", "seal": "hash"} {
 			for _, statement := range []string{
 				"UPDATE " + table + " SET " + column + " = " + column,
 				"DELETE FROM " + table,
@@ -174,6 +180,11 @@ func TestWhatIsWrittenOnceStays(t *testing.T) {
 	if owned := queryAs(t, f, pgx.RowTo[string], `SELECT format('%s owns %s', r.rolname, c.oid::regclass)
 		FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner WHERE r.rolname LIKE 'gpubank\_%' OR r.rolname LIKE 'credit\_%'`); len(owned) > 0 {
 		t.Error(owned)
+	}
+	if found := queryAs(t, f, pgx.RowTo[string], `SELECT p.oid::regprocedure::text FROM pg_proc p
+		WHERE p.pronamespace = current_schema()::regnamespace AND p.prorettype = 'trigger'::regtype AND p.proname <> 'refuse_change'
+		  AND NOT COALESCE(p.proconfig::text LIKE '%search_path=%', false)`); len(found) > 0 {
+		t.Errorf("triggers look for tables where whoever fires them says: %v", found)
 	}
 	// A function that runs with its owner's rights would be a way around all of this, unless it is meant and safe.
 	if found := queryAs(t, f, pgx.RowTo[string], `SELECT p.oid::regprocedure::text FROM pg_proc p

@@ -16,22 +16,6 @@ CREATE FUNCTION acts_as(part text) RETURNS boolean LANGUAGE sql STABLE SET searc
     SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = part AND pg_has_role(oid, 'USAGE'))
 $$;
 
--- What looks at tables from within a trigger runs with the rights of whoever fired it, who must not be able to put a table of his
--- own before the ledger's.
--- +goose StatementBegin
-DO $$
-DECLARE
-    guard regprocedure;
-BEGIN
-    FOR guard IN SELECT oid FROM pg_proc
-                 WHERE pronamespace = current_schema()::regnamespace AND proname LIKE 'refuse\_%' AND proname <> 'refuse_change'
-    LOOP
-        EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, %I, pg_temp', guard, current_schema());
-    END LOOP;
-END
-$$;
--- +goose StatementEnd
-
 -- Policies are for whoever neither owns the tables nor is a superuser. The open one lets through what rights allow at all; the
 -- restrictive ones take away from it. What they ask of acts_as is asked once per statement.
 
@@ -88,19 +72,6 @@ ALTER TABLE reservation DISABLE ROW LEVEL SECURITY;
 DROP POLICY entry_of_this_kind_is_the_controllers ON entry;
 DROP POLICY entry_is_open_to_who_has_rights ON entry;
 ALTER TABLE entry DISABLE ROW LEVEL SECURITY;
--- +goose StatementBegin
-DO $$
-DECLARE
-    guard regprocedure;
-BEGIN
-    FOR guard IN SELECT oid FROM pg_proc
-                 WHERE pronamespace = current_schema()::regnamespace AND proname LIKE 'refuse\_%' AND proname <> 'refuse_change'
-    LOOP
-        EXECUTE format('ALTER FUNCTION %s RESET search_path', guard);
-    END LOOP;
-END
-$$;
--- +goose StatementEnd
 DROP FUNCTION acts_as(text);
 DROP TABLE ledger_schema;
 -- The roles are of the whole PostgreSQL cluster, and stay; their rights here go.

@@ -29,6 +29,16 @@ UNION ALL
 SELECT format('REVOKE CREATE ON SCHEMA %I FROM PUBLIC', nspname)
 FROM pg_namespace WHERE nspname = current_schema() AND pg_has_role(nspowner, 'USAGE');
 
+-- name: GuardsAlone
+-- What looks at tables from within a trigger runs with the rights of whoever fired it, who must not be able to put a table of
+-- his own before the ledger's; returns statements.
+SELECT format('ALTER FUNCTION %s SET search_path = pg_catalog, %I, pg_temp', oid::regprocedure, current_schema())
+FROM pg_proc
+WHERE pronamespace = current_schema()::regnamespace AND prorettype = 'trigger'::regtype AND proname <> 'refuse_change'
+  AND pg_has_role(proowner, 'USAGE')
+  AND NOT COALESCE(proconfig::text LIKE '%search_path=%', false)
+ORDER BY 1;
+
 -- name: SchemaVersionSet
 INSERT INTO ledger_schema (version, oldest_program) VALUES ($1, $2)
 ON CONFLICT ON CONSTRAINT ledger_schema_pkey DO UPDATE SET version = excluded.version, oldest_program = excluded.oldest_program;
