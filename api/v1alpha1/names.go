@@ -22,8 +22,11 @@ const (
 	// AccountFinalizer on a CreditAccount keeps it while the ledger has history for it.
 	AccountFinalizer = "gpubank.io/account"
 
-	// ConditionReady, ConditionPosted and ConditionDeletable are status condition types.
+	// The types of status conditions. ConditionPosted is that of what is posted once; the others are an account's, and
+	// ConditionReady also a class's.
 	ConditionReady     = "Ready"
 	ConditionPosted    = "Posted"
 	ConditionDeletable = "Deletable"
+	ConditionFrozen    = "Frozen"
+	ConditionOverdrawn = "Overdrawn"
 )

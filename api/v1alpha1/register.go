@@ -19,6 +19,8 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&CreditAccount{}, &CreditAccountList{},
 		&CreditGrant{}, &CreditGrantList{},
+		&CreditTransfer{}, &CreditTransferList{},
+		&CreditAdjustment{}, &CreditAdjustmentList{},
 		&GPUClass{}, &GPUClassList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)

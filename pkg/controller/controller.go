@@ -42,6 +42,7 @@ type Ledger interface {
 	lifecycle.Ledger
 	intake.Ledger
 	accounts.BalanceReader
+	accounts.DueLedger
 }
 
 // Dependencies are what a process brings.
@@ -155,13 +156,22 @@ func slimNode(object any) (any, error) {
 
 func addAccounts(mgr manager.Manager, settings Settings, deps Dependencies) error {
 	recorder := mgr.GetEventRecorder("credit-controller")
-	projector := accounts.NewProjector(mgr.GetClient(), deps.Ledger, deps.Clock, mgr.GetLogger().WithName("balances"), deps.Registry)
+	projector := accounts.NewProjector(mgr.GetClient(), recorder, deps.Ledger, deps.Clock, mgr.GetLogger().WithName("balances"), deps.Registry)
+	sweeper := accounts.NewSweeper(deps.Ledger, deps.Clock, mgr.GetLogger().WithName("due"))
+	for _, kind := range accounts.PostingKinds {
+		posting := &accounts.PostingReconciler{
+			Kind: kind, Client: mgr.GetClient(), Ledger: deps.Ledger, Recorder: recorder, Sweeper: sweeper, Clock: deps.Clock,
+		}
+		if err := posting.SetupWithManager(mgr); err != nil {
+			return err
+		}
+	}
 	return errors.Join(
 		mgr.Add(projector),
+		mgr.Add(sweeper),
 		(&accounts.AccountReconciler{
-			Client: mgr.GetClient(), Ledger: deps.Ledger, Projector: projector, Recorder: recorder, Resync: settings.Resync, Clock: deps.Clock,
+			Client: mgr.GetClient(), Ledger: deps.Ledger, Projector: projector, Sweeper: sweeper, Recorder: recorder, Resync: settings.Resync, Clock: deps.Clock,
 		}).SetupWithManager(mgr),
-		(&accounts.GrantReconciler{Client: mgr.GetClient(), Ledger: deps.Ledger, Recorder: recorder}).SetupWithManager(mgr),
 		(&accounts.ClassReconciler{Client: mgr.GetClient(), Ledger: deps.Ledger, Resync: settings.Resync, Clock: deps.Clock}).SetupWithManager(mgr),
 	)
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -21,9 +23,15 @@ import (
 	"github.com/gpubank/gpubank/pkg/ledger"
 )
 
-// retryRefused is how soon a refused account, grant or deletion is put to the ledger again: what was missing (a
-// parent, an account) is usually being created at the same moment.
-const retryRefused = 5 * time.Second
+const (
+	// retryRefused is how soon a refused account, class or posting is put to the ledger again: what was missing (a parent, an
+	// account) is usually being created at the same moment.
+	retryRefused = 5 * time.Second
+	// retryRefusedMost is how seldom at least: what is missing appears by somebody's hand.
+	retryRefusedMost = 5 * time.Minute
+	// retryConflicted is soon after the watch has brought what somebody else wrote.
+	retryConflicted = 100 * time.Millisecond
+)
 
 // retryDeletion is how often a refused deletion is tried again; history does not go away, open reservations do.
 const retryDeletion = 30 * time.Second
@@ -33,6 +41,7 @@ type AccountReconciler struct {
 	Client    client.Client
 	Ledger    submission.Ledger
 	Projector *Projector
+	Sweeper   *Sweeper
 	Recorder  events.EventRecorder
 	// Resync is how often an unchanged account is put to the ledger again, against a ledger restored from a backup.
 	Resync time.Duration
@@ -71,8 +80,8 @@ func (r *AccountReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 	base := account.DeepCopy()
 	meta.SetStatusCondition(&account.Status.Conditions, readyCondition(account.Generation, refusal, account.Spec.Parent))
 	account.Status.ObservedGeneration = account.Generation
-	if err := patchStatus(ctx, r.Client, account, base); err != nil {
-		return ctrl.Result{}, err
+	if err := r.patchStatus(ctx, account, base); err != nil {
+		return retryConflict(err)
 	}
 	if refusal != nil {
 		return ctrl.Result{RequeueAfter: retryRefused}, nil
@@ -97,6 +106,7 @@ func (r *AccountReconciler) set(ctx context.Context, account *v1alpha1.CreditAcc
 		return verdict.Refusal, nil
 	}
 	r.Projector.Recheck()
+	r.Sweeper.Wake()
 	return nil, nil
 }
 
@@ -113,10 +123,14 @@ func (r *AccountReconciler) remove(ctx context.Context, account *v1alpha1.Credit
 	}
 	base := account.DeepCopy()
 	if refusal := verdict.Refusal; refusal != nil {
-		if meta.SetStatusCondition(&account.Status.Conditions, deletableCondition(account.Generation, refusal)) {
+		changed := meta.SetStatusCondition(&account.Status.Conditions, deletableCondition(account.Generation, refusal))
+		if err := r.patchStatus(ctx, account, base); err != nil {
+			return retryConflict(err)
+		}
+		if changed {
 			r.Recorder.Eventf(account, nil, corev1.EventTypeWarning, "DeletionRefused", "Delete", "%s", refusal.Message)
 		}
-		return ctrl.Result{RequeueAfter: retryDeletion}, patchStatus(ctx, r.Client, account, base)
+		return ctrl.Result{RequeueAfter: retryDeletion}, nil
 	}
 	controllerutil.RemoveFinalizer(account, v1alpha1.AccountFinalizer)
 	if err := r.Client.Patch(ctx, account, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
@@ -126,7 +140,28 @@ func (r *AccountReconciler) remove(ctx context.Context, account *v1alpha1.Credit
 	return ctrl.Result{}, nil
 }
 
-// patchStatus writes only the fields that differ from base, so that two writers of different fields never conflict.
+// patchStatus writes an account's conditions. They are one list, of which the projector writes others: the patch is
+// refused when the account has changed since it was read, so that neither takes away what the other wrote.
+func (r *AccountReconciler) patchStatus(ctx context.Context, account, base *v1alpha1.CreditAccount) error {
+	if equality.Semantic.DeepEqual(base.Status, account.Status) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Status().Patch(ctx, account, patch); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("write status of account %s: %w", account.Name, err)
+	}
+	return nil
+}
+
+// retryConflict has an account read again that somebody else has written meanwhile, which is no failure.
+func retryConflict(err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: retryConflicted}, nil
+	}
+	return ctrl.Result{}, err
+}
+
+// patchStatus writes the status of an object of which nobody else writes any.
 func patchStatus(ctx context.Context, c client.Client, object, base client.Object) error {
 	if err := c.Status().Patch(ctx, object, client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write status of %s: %w", object.GetName(), err)

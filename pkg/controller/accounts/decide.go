@@ -2,10 +2,12 @@ package accounts
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gpubank/gpubank/api/v1alpha1"
 	"github.com/gpubank/gpubank/pkg/ledger"
@@ -20,40 +22,12 @@ const (
 
 // setAccount is the command that makes the ledger know the account as specified.
 func setAccount(account *v1alpha1.CreditAccount, key string) (ledger.SetAccount, error) {
-	overdraft := ledger.Microcredits(0)
-	if text := string(account.Spec.Policy.OverdraftLimit); text != "" {
-		var err error
-		if overdraft, err = ledger.ParseCredits(text); err != nil {
-			return ledger.SetAccount{}, fmt.Errorf("spec.policy.overdraftLimit: %w", err)
-		}
-	}
-	seconds := int64(0)
-	if limit := account.Spec.Policy.DefaultMaxRuntime; limit != nil {
-		if seconds = int64(limit.Duration / time.Second); time.Duration(seconds)*time.Second != limit.Duration {
-			return ledger.SetAccount{}, fmt.Errorf("spec.policy.defaultMaxRuntime: %s is not whole seconds", limit.Duration)
-		}
-	}
-	return ledger.SetAccount{
-		Key: key, Account: account.Name, Parent: account.Spec.Parent,
-		Policy: ledger.Policy{OverdraftLimit: overdraft, DefaultMaxRuntimeSeconds: seconds},
-	}, nil
+	policy, err := policyOf(account.Spec.Policy)
+	return ledger.SetAccount{Key: key, Account: account.Name, Parent: account.Spec.Parent, Policy: policy}, err
 }
 
 func accountKey(account *v1alpha1.CreditAccount) string {
 	return fmt.Sprintf("account:%s:%d", account.UID, account.Generation)
-}
-
-// postGrant is the command that gives the grant's credits. Its key is the grant's UID and nothing else, so that they are
-// given once (L12).
-func postGrant(grant *v1alpha1.CreditGrant) (ledger.PostGrant, error) {
-	amount, err := ledger.ParseCredits(string(grant.Spec.Credits))
-	if err != nil {
-		return ledger.PostGrant{}, fmt.Errorf("spec.credits: %w", err)
-	}
-	return ledger.PostGrant{
-		Key: "grant:" + string(grant.UID), Account: grant.Spec.Account, Amount: amount, Reason: grant.Spec.Reason,
-		Actor: "CreditGrant/" + grant.Name,
-	}, nil
 }
 
 // setRate is the command that makes the ledger know the class's price.
@@ -91,16 +65,40 @@ func invalid(err error) *ledger.Refusal {
 	return &ledger.Refusal{Code: ledger.RefusalCode(reasonInvalid), Message: err.Error()}
 }
 
-// postedCondition reports whether the ledger has the grant.
-func postedCondition(grant *v1alpha1.CreditGrant, refusal *ledger.Refusal) metav1.Condition {
+// postedCondition reports whether the ledger has what the object asks for.
+func postedCondition(wanted posting, generation int64, refusal *ledger.Refusal) metav1.Condition {
 	condition := metav1.Condition{
-		Type: v1alpha1.ConditionPosted, Status: metav1.ConditionTrue, ObservedGeneration: grant.Generation,
-		Reason: reasonInLedger, Message: fmt.Sprintf("the ledger has given %s credits to %s", grant.Spec.Credits, grant.Spec.Account),
+		Type: v1alpha1.ConditionPosted, Status: metav1.ConditionTrue, ObservedGeneration: generation,
+		Reason: reasonInLedger, Message: wanted.done,
 	}
-	if refusal != nil {
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, string(refusal.Code), refusal.Message
+	if refusal == nil {
+		return condition
+	}
+	condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, string(refusal.Code), refusal.Message
+	if !refusal.Code.Retryable() {
+		condition.Message += fmt.Sprintf(" (this answer is final; to ask again, create another %s)", wanted.kind)
 	}
 	return condition
+}
+
+// retryAfter is when to put a refused posting to the ledger again, 0 for never: after as long as it has been refused, so
+// that what is often only a moment early is posted soon and what waits for months costs nothing.
+func retryAfter(refusal *ledger.Refusal, since, now time.Time) time.Duration {
+	if !refusal.Code.Retryable() {
+		return 0
+	}
+	return min(max(now.Sub(since), retryRefused), retryRefusedMost)
+}
+
+// isOver reports whether nothing is left to do for an object: it is posted, or is being deleted. What is deleted before it
+// was posted never is.
+func isOver(wanted posting, object client.Object) bool {
+	return !object.GetDeletionTimestamp().IsZero() || isTrueFor(wanted.status.Conditions, v1alpha1.ConditionPosted, object.GetGeneration())
+}
+
+// awaits reports whether an object is not posted and concerns the account.
+func awaits(wanted posting, object client.Object, account string) bool {
+	return slices.Contains(wanted.accounts, account) && !isOver(wanted, object)
 }
 
 // deletableCondition says why an account stays.
@@ -109,20 +107,6 @@ func deletableCondition(generation int64, refusal *ledger.Refusal) metav1.Condit
 		Type: v1alpha1.ConditionDeletable, Status: metav1.ConditionFalse, ObservedGeneration: generation,
 		Reason: string(refusal.Code), Message: refusal.Message,
 	}
-}
-
-// project writes a ledger row into a status and reports whether that changed anything. A row that is not newer than
-// what the status shows changes nothing.
-func project(status *v1alpha1.CreditAccountStatus, row ledger.Account) bool {
-	if row.Revision <= status.LedgerRevision {
-		return false
-	}
-	status.LedgerRevision = row.Revision
-	status.Available = v1alpha1.Credits(ledger.FormatCredits(row.Available()))
-	status.Balance = v1alpha1.Credits(ledger.FormatCredits(row.Balance))
-	status.Reserved = v1alpha1.Credits(ledger.FormatCredits(row.Reserved))
-	status.Charged = v1alpha1.Credits(ledger.FormatCredits(row.Charged))
-	return true
 }
 
 // isTrueFor reports whether the condition holds for this generation, so that there is nothing left to do.

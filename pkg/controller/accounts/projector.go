@@ -10,7 +10,9 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,6 +40,7 @@ type BalanceReader interface {
 // manager.Runnable and runs on the leader.
 type Projector struct {
 	client   client.Client
+	recorder events.EventRecorder
 	balances BalanceReader
 	clock    clock.WithTicker
 	logger   logr.Logger
@@ -49,8 +52,10 @@ type Projector struct {
 }
 
 // NewProjector returns a projector and registers its metrics.
-func NewProjector(c client.Client, balances BalanceReader, clk clock.WithTicker, logger logr.Logger, registry prometheus.Registerer) *Projector {
-	return &Projector{client: c, balances: balances, clock: clk, logger: logger, gauges: newBalanceGauges(registry)}
+func NewProjector(
+	c client.Client, recorder events.EventRecorder, balances BalanceReader, clk clock.WithTicker, logger logr.Logger, registry prometheus.Registerer,
+) *Projector {
+	return &Projector{client: c, recorder: recorder, balances: balances, clock: clk, logger: logger, gauges: newBalanceGauges(registry)}
 }
 
 // Recheck has the next round read every account, not only changed ones: an API object that was deleted and created
@@ -148,12 +153,20 @@ func (p *Projector) write(ctx context.Context, row ledger.Account) error {
 		return client.IgnoreNotFound(err)
 	}
 	base := account.DeepCopy()
-	if !project(&account.Status, row) {
+	if !project(&account.Status, row, p.clock.Now()) {
 		return nil
 	}
+	frozen := gotFrozen(base.Status, account.Status)
 	err := p.client.Status().Patch(ctx, account, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-	if err != nil && !apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("write status of account %s: %w", row.Name, err)
+	}
+	if frozen {
+		p.recorder.Eventf(account, nil, corev1.EventTypeWarning, "Frozen", "Freeze",
+			"nothing can be held or moved by hand until somebody who keeps the ledger has unfrozen it: %s", row.Frozen)
 	}
 	return nil
 }
@@ -171,7 +184,7 @@ func newBalanceGauges(registry prometheus.Registerer) *balanceGauges {
 	}
 	return &balanceGauges{
 		available: gauge("gpubank_account_available_credits", "Balance minus reserved, before overdraft."),
-		balance:   gauge("gpubank_account_balance_credits", "Grants minus charges."),
+		balance:   gauge("gpubank_account_balance_credits", "All that came in less all that went out."),
 		reserved:  gauge("gpubank_account_reserved_credits", "Set aside by open reservations."),
 		charged:   gauge("gpubank_account_charged_credits", "Charged since the account began."),
 	}

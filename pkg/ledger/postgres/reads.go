@@ -83,6 +83,12 @@ func (s *Store) AccountsSince(ctx context.Context, revision int64) ([]ledger.Acc
 	return changed, err
 }
 
+// AccountsDue reads at most limit accounts on which something falls due at or before until (see ledger.Account.DueAt) and
+// that nobody has touched since, longest overdue first.
+func (s *Store) AccountsDue(ctx context.Context, until time.Time, limit int) ([]ledger.Account, error) {
+	return readAll(ctx, s, "AccountsDue", scanAccount, ledger.Instant(until), limit)
+}
+
 // Reservation reads a workload's reservation; false if it has none.
 func (s *Store) Reservation(ctx context.Context, uid string) (ledger.Reservation, bool, error) {
 	return readOne(ctx, s, "ReservationGet", scanReservation, uid)

@@ -162,5 +162,9 @@ GROUP BY 1, 2
 ORDER BY 1, 2;
 
 -- name: AccountsDue
--- Accounts on which something has fallen due and nobody has touched since, longest overdue first.
-SELECT name FROM account WHERE due_at <= $1 ORDER BY due_at, name LIMIT $2;
+-- Accounts on which something falls due until then and nobody has touched since, longest overdue first.
+SELECT {account}
+FROM account
+WHERE due_at <= $1
+ORDER BY due_at, name
+LIMIT $2;
