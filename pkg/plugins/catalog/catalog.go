@@ -90,13 +90,22 @@ func (c *Catalog) SameTree(a, b string) bool {
 	return tree.rootOf(a) == tree.rootOf(b)
 }
 
-// Affordable reports whether, by this view, the account and every account above it would let needed be reserved (I1).
+// Affordable reports whether, by this view, the account that pays for this one's workloads and every account above it would let
+// needed be reserved (I1).
 // What is not known is taken for affordable: the ledger will tell.
 func (c *Catalog) Affordable(name string, needed ledger.Microcredits) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	room, known := c.treeView().room[name]
 	return !known || room >= needed
+}
+
+// MayRunMore reports whether, by this view, neither the account nor any above it runs as many jobs as its limit allows.
+// What is not known is taken for a yes: the ledger will tell.
+func (c *Catalog) MayRunMore(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.treeView().full[name]
 }
 
 // treeView returns the derived view, computed again only after a change.

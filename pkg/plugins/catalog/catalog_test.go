@@ -44,6 +44,47 @@ func TestAffordableChecksEveryAncestor(t *testing.T) {
 	}
 }
 
+func TestAffordableIsThePayers(t *testing.T) {
+	byAncestor := func(name, parent string, available v1alpha1.Credits) *v1alpha1.CreditAccount {
+		account := creditAccount(name, parent, available, "")
+		account.Spec.Policy.Funding = v1alpha1.FundingAncestor
+		return account
+	}
+	c := New()
+	c.SetAccount(creditAccount("org", "", "5000", ""))
+	c.SetAccount(creditAccount("lab", "org", "300", ""))
+	c.SetAccount(byAncestor("team", "lab", "0"))
+	c.SetAccount(byAncestor("intern", "team", "7"))
+	c.SetAccount(byAncestor("orphan", "", "9"))
+	for account, most := range map[string]ledger.Microcredits{"team": 300, "intern": 300, "lab": 300, "orphan": 9} {
+		if !c.Affordable(account, most*ledger.Credit) || c.Affordable(account, most*ledger.Credit+1) {
+			t.Errorf("%s can hold other than %d credits", account, most)
+		}
+	}
+}
+
+func TestMayRunMoreChecksEveryAncestor(t *testing.T) {
+	limited := func(name, parent string, running, most int64) *v1alpha1.CreditAccount {
+		account := creditAccount(name, parent, "0", "")
+		account.Status.Running, account.Spec.Policy.RunningJobs = running, most
+		return account
+	}
+	c := New()
+	c.SetAccount(limited("org", "", 4, 5))
+	c.SetAccount(limited("lab", "org", 3, 3))
+	c.SetAccount(limited("team-a", "lab", 1, 2))
+	c.SetAccount(limited("team-b", "org", 1, 0))
+	for account, want := range map[string]bool{"org": true, "lab": false, "team-a": false, "team-b": true, "nobody": true} {
+		if got := c.MayRunMore(account); got != want {
+			t.Errorf("MayRunMore(%s) = %v", account, got)
+		}
+	}
+	c.SetAccount(limited("lab", "org", 2, 3))
+	if !c.MayRunMore("team-a") {
+		t.Error("a job of lab has ended, and team-a may still run none")
+	}
+}
+
 func TestChangedSinceFollowsTheTree(t *testing.T) {
 	c := New()
 	c.SetAccount(creditAccount("org", "", "0", ""))

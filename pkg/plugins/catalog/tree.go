@@ -3,6 +3,7 @@ package catalog
 import (
 	"slices"
 
+	"github.com/gpubank/gpubank/api/v1alpha1"
 	"github.com/gpubank/gpubank/pkg/ledger"
 )
 
@@ -16,14 +17,16 @@ type tree struct {
 	root map[string]string
 	// changed is, by root, the number of the latest change in that tree.
 	changed map[string]int64
-	// room is how much each account could still reserve, by the ledger's own rule: the least of its own available credits plus its
-	// overdraft limit, and of the same for the whole subtree of itself and of every ancestor, where what other accounts have overspent
+	// room is how much could still be reserved for each account's workloads, by the ledger's own rule: of the account that
+	// pays for them, the least of its own available credits plus its overdraft limit, and of the same for the whole subtree of itself and of every ancestor, where what other accounts have overspent
 	// is left out. An account is missing where a figure it needs is.
 	room map[string]ledger.Microcredits
+	// full are the accounts whose limit of running jobs, or that of an account above them, is reached.
+	full map[string]bool
 }
 
 func treeOf(accounts map[string]account) *tree {
-	t := &tree{root: map[string]string{}, changed: map[string]int64{}, room: map[string]ledger.Microcredits{}}
+	t := &tree{root: map[string]string{}, changed: map[string]int64{}, room: map[string]ledger.Microcredits{}, full: map[string]bool{}}
 	chains := make(map[string][]string, len(accounts))
 	available := map[string]ledger.Microcredits{} // of the whole subtree, without what is overspent
 	own := map[string]ledger.Microcredits{}       // plus the overdraft limit
@@ -43,7 +46,9 @@ func treeOf(accounts map[string]account) *tree {
 		}
 	}
 	for name, chain := range chains {
-		room, known := own[name], true
+		t.full[name] = slices.ContainsFunc(chain, func(above string) bool { return runsItsMost(accounts[above]) })
+		chain = chain[payerIn(accounts, chain):]
+		room, known := own[chain[0]], true
 		for _, limited := range chain {
 			entry, exists := accounts[limited]
 			if !exists || unknown[limited] {
@@ -57,6 +62,21 @@ func treeOf(accounts map[string]account) *tree {
 		}
 	}
 	return t
+}
+
+// payerIn is the position in a chain of who pays for its first account's workloads: the first whose funding is its own.
+func payerIn(accounts map[string]account, chain []string) int {
+	for i, name := range chain {
+		if entry, known := accounts[name]; !known || entry.object.Spec.Policy.Funding != v1alpha1.FundingAncestor {
+			return i
+		}
+	}
+	return len(chain) - 1 // a root pays itself
+}
+
+// runsItsMost reports whether an account, by what it shows, allows no further running job.
+func runsItsMost(a account) bool {
+	return a.object != nil && a.object.Spec.Policy.RunningJobs > 0 && a.object.Status.Running >= a.object.Spec.Policy.RunningJobs
 }
 
 // overdraftOf is an account's overdraft limit; an empty or unreadable one is none.

@@ -35,6 +35,8 @@ func (a answer) explain() string {
 		return fmt.Sprintf("Ledger: no answer (%v); nothing is bound until the ledger has committed it, and this pod is tried again by itself", cause(a.err))
 	case a.refusal != "":
 		return "Credit: " + a.refusal
+	case a.verdict.Refusal.Code == ledger.RunningLimited:
+		return "Quota: " + a.verdict.Refusal.Message
 	}
 	return "Credit: " + a.verdict.Refusal.Message
 }
@@ -54,6 +56,8 @@ func (a answer) waitFor() (reason, ledger.Microcredits) {
 		return forLedger, 0
 	case a.refusal == "" && a.verdict.Refusal.Code == ledger.InsufficientCredits:
 		return forCredits, a.verdict.Refusal.Needed
+	case a.refusal == "" && a.verdict.Refusal.Code == ledger.RunningLimited:
+		return forQuota, 0
 	}
 	return forChange, 0
 }

@@ -45,10 +45,11 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-type fixedView struct{ changed, affordable bool }
+type fixedView struct{ changed, allows bool }
 
 func (v fixedView) ChangedSince(string, int64) bool             { return v.changed }
-func (v fixedView) Affordable(string, ledger.Microcredits) bool { return v.affordable }
+func (v fixedView) Affordable(string, ledger.Microcredits) bool { return v.allows }
+func (v fixedView) MayRunMore(string) bool                      { return v.allows }
 
 func TestWaitIsOver(t *testing.T) {
 	start := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
@@ -70,6 +71,9 @@ func TestWaitIsOver(t *testing.T) {
 		{"changed, enough", wait{reason: forCredits}, 0, fixedView{true, true}, true, passed, true},
 		{"changed, enough, but refused just now for the third time", wait{reason: forCredits, notBefore: start.Add(2 * time.Second)}, time.Second, fixedView{true, true}, true, passed, false},
 		{"nobody said anything for long", wait{reason: forCredits}, 10 * time.Minute, fixedView{}, true, passed, true},
+		{"changed, still as many jobs run", wait{reason: forQuota}, time.Minute, fixedView{true, false}, true, passed, false},
+		{"a job has ended", wait{reason: forQuota}, 0, fixedView{true, true}, true, passed, true},
+		{"a job has ended, by an older view", wait{reason: forQuota}, time.Minute, fixedView{false, true}, true, passed, false},
 		{"other refusal, changed", wait{reason: forChange}, 0, fixedView{true, false}, true, passed, true},
 		{"other refusal, unchanged", wait{reason: forChange}, 0, fixedView{false, true}, true, passed, false},
 		{"not enrolled", wait{reason: forEnrolment}, time.Hour, fixedView{true, true}, true, refused, false},
@@ -94,6 +98,11 @@ func TestExplainBeginsWithTheReason(t *testing.T) {
 	for want, a := range map[string]answer{
 		"Credit: needs 2,400 credits, 340 available on account team-a": {verdict: ledger.Verdict{Refusal: &ledger.Refusal{
 			Code: ledger.InsufficientCredits, Message: "needs 2,400 credits, 340 available on account team-a"}}},
+		"Credit: needs 2,400 credits, 400 left of the 5,000 that account lab may spend in a month": {verdict: ledger.Verdict{Refusal: &ledger.Refusal{
+			Code: ledger.SpendingLimited, Message: "needs 2,400 credits, 400 left of the 5,000 that account lab may spend in a month"}}},
+		"Credit: account lab is frozen": {verdict: ledger.Verdict{Refusal: &ledger.Refusal{Code: ledger.AccountFrozen, Message: "account lab is frozen"}}},
+		"Quota: account lab runs 3 of at most 3 jobs at once; it waits until one of them has ended": {verdict: ledger.Verdict{Refusal: &ledger.Refusal{
+			Code: ledger.RunningLimited, Message: "account lab runs 3 of at most 3 jobs at once; it waits until one of them has ended"}}},
 		"Credit: nothing bounds it": {refusal: "nothing bounds it"},
 		"Ledger: no answer (it did not answer in time); nothing is bound until the ledger has committed it, and this pod is tried again by itself": {
 			err: context.DeadlineExceeded},

@@ -27,7 +27,7 @@
 // # Saying why
 //
 // A refusal reaches the pod through PreBind, as that is the only place whose words begin the condition's message:
-// "Credit: …" with the numbers, or "Ledger: …" while there is no answer. What PreFilter refuses follows kube-scheduler's own
+// "Credit: …" with the numbers, "Quota: …" where as many jobs run as a limit allows, or "Ledger: …" while there is no answer. What PreFilter refuses follows kube-scheduler's own
 // words, "0/5 nodes are available: Credit: …".
 //
 // # Waking up

@@ -16,7 +16,8 @@ import (
 // such event, and the sweep sees it within a second. Neither are grants: they reach a pod as their account's new balance.
 func (pl *CreditReservation) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		// The account, or another under the same limits, has more available, another policy, or lists the namespace now.
+		// The account, or another under the same limits, has more available, runs fewer jobs, has another policy or a new
+		// period to spend in, is no longer frozen, or lists the namespace now.
 		{Event: fwk.ClusterEvent{Resource: catalog.CreditAccounts, ActionType: fwk.Add | fwk.Update}, QueueingHintFn: pl.afterChange},
 		// A class may now list the pod's resource; a new rate may be one it can pay.
 		{Event: fwk.ClusterEvent{Resource: catalog.GPUClasses, ActionType: fwk.Add | fwk.Update}, QueueingHintFn: pl.afterChange},

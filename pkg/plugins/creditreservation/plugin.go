@@ -170,7 +170,7 @@ func (pl *CreditReservation) PreBind(ctx context.Context, cycle fwk.CycleState, 
 	waitsFor, needed := a.answer.waitFor()
 	now := pl.clock.Now()
 	retry := pl.args.RefusalRetry.Duration
-	if waitsFor == forCredits {
+	if waitsFor == forCredits || waitsFor == forQuota {
 		retry = creditRetry
 	}
 	pl.waits.put(wait{

@@ -18,6 +18,8 @@ const (
 	forLedger reason = iota
 	// forCredits: the ledger refused for too few credits, and said how many are needed.
 	forCredits
+	// forQuota: as many jobs run as a limit allows.
+	forQuota
 	// forChange: the ledger refused for another reason, which a change of the account, a class or another pod may lift.
 	forChange
 	// forEnrolment: judge refused it.
@@ -26,7 +28,7 @@ const (
 
 // Limits on asking again. A refusal may be wrong in the view's eyes, e.g. where the view lags behind: asking again and again
 // then costs a scheduling cycle each time, so the pause doubles up to maxPause. creditRetry is kube-scheduler's own limit for
-// pods that no event woke.
+// pods that no event woke; it is for what the view shows: credits, and jobs that run.
 const (
 	firstPause  = time.Second
 	maxPause    = 30 * time.Second
@@ -55,6 +57,7 @@ type wait struct {
 type view interface {
 	ChangedSince(account string, change int64) bool
 	Affordable(account string, needed ledger.Microcredits) bool
+	MayRunMore(account string) bool
 }
 
 // over reports whether the pod may be tried again. judged tells what judge says now; it is asked only for forEnrolment.
@@ -69,7 +72,13 @@ func (w *wait) over(now time.Time, v view, ledgerUp bool, judged func() judgemen
 	case now.Before(w.notBefore) || !v.ChangedSince(w.account, w.since):
 		return false
 	}
-	return w.reason != forCredits || v.Affordable(w.account, w.needed)
+	switch w.reason {
+	case forCredits:
+		return v.Affordable(w.account, w.needed)
+	case forQuota:
+		return v.MayRunMore(w.account)
+	}
+	return true
 }
 
 // pause is how long to leave a pod alone after its nth refusal in a row. The first time a change is believed at once.
