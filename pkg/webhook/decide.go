@@ -38,7 +38,7 @@ func DecideJob(facts Facts, job *batchv1.Job) Decision {
 	}
 	deadline := job.Spec.ActiveDeadlineSeconds
 	return Decision{Code: Held, Hold: &Hold{
-		Command: command, Demand: demand, Terms: terms,
+		Command: command, Demand: demand, Terms: terms, Subject: "this Job",
 		ByJobDeadline: deadline != nil && terms.GPUSeconds/terms.MaxGPUs == *deadline && terms.GPUSeconds%terms.MaxGPUs == 0,
 	}}
 }
@@ -72,7 +72,46 @@ func DecidePod(facts Facts, pod *corev1.Pod) Decision {
 	if err != nil {
 		return deny(BadTerms, "%v", err)
 	}
-	return Decision{Code: Held, Hold: &Hold{Command: command, Demand: demand, Terms: terms}}
+	return Decision{Code: Held, Hold: &Hold{Command: command, Demand: demand, Terms: terms, Subject: "this Pod"}}
+}
+
+// EachPodsHold turns what DecideJob or DecidePod would hold into what one of the workload's pods will bring when it is placed, for
+// an account that holds then. A pod that could not be priced then is refused now.
+func EachPodsHold(facts Facts, object any, decided Decision) Decision {
+	job, ok := object.(*batchv1.Job)
+	if !ok {
+		decided.Code = AtPlacement
+		return decided
+	}
+	template := &job.Spec.Template
+	pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: template.Spec}
+	pod.Namespace, pod.Name, pod.UID = job.Namespace, job.Name, job.UID
+	command, err := workload.PodHold(pod, facts.AccountName, decided.Hold.Demand, workload.DefaultMaxRuntime(facts.Account))
+	if err != nil {
+		return deny(BadTerms, "spec.template.%v", err)
+	}
+	terms, err := workload.PodTerms(pod, decided.Hold.Demand, workload.DefaultMaxRuntime(facts.Account))
+	if err != nil {
+		return deny(BadTerms, "spec.template.%v", err)
+	}
+	return Decision{Code: AtPlacement, Hold: &Hold{Command: command, Demand: decided.Hold.Demand, Terms: terms, Subject: "each pod of this Job"}}
+}
+
+// DecideAtPlacement decides about a workload whose pods bring their holds themselves, from what the ledger would say to one of
+// them now. What may yet change, such as a balance, is told and refuses nothing; what one pod needs beyond a limit as a whole
+// (spending, where it is the limit of a period that refused) could never be placed.
+func DecideAtPlacement(hold *Hold, verdict ledger.Verdict, spending ledger.SpendingLimit, dryRun bool) (Decision, []string) {
+	refusal := verdict.Refusal
+	switch {
+	case refusal == nil && dryRun && verdict.Reservation != nil:
+		return allow(AtPlacement), []string{quoteAtPlacement(hold, verdict.Reservation.Amount)}
+	case refusal == nil:
+		return allow(AtPlacement), nil
+	case refusal.Code == ledger.SpendingLimited && refusal.Needed <= spending.Amount,
+		refusal.Code == ledger.InsufficientCredits, refusal.Code == ledger.AccountFrozen:
+		return allow(AtPlacement), []string{"gpubank: admitted, and would wait if it were to be placed now: " + explainRefusal(refusal, hold)}
+	}
+	return deny(Code(refusal.Code), "%s", explainRefusal(refusal, hold)), nil
 }
 
 // demandOf returns the demand, or the final decision about a workload that has none or whose demand cannot be told.

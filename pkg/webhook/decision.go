@@ -15,10 +15,11 @@ const (
 
 	NotEnrolled Code = "NotEnrolled" // the namespace carries no account label
 	NoGPUs      Code = "NoGPUs"
-	Covered     Code = "Covered"   // a pod under its Job's hold
-	Held        Code = "Held"      // a hold was placed, or would be on a dry run
-	NotRaised   Code = "NotRaised" // an update within what is held
-	Unused      Code = "Unused"    // an account without history or open reservations
+	Covered     Code = "Covered"     // a pod under its Job's hold
+	Held        Code = "Held"        // a hold was placed, or would be on a dry run
+	AtPlacement Code = "AtPlacement" // its pods bring their holds when they are placed
+	NotRaised   Code = "NotRaised"   // an update within what is held
+	Unused      Code = "Unused"      // an account without history or open reservations
 
 	// Denied:
 
@@ -53,6 +54,8 @@ type Hold struct {
 	Command ledger.PlaceHold
 	Demand  workload.Demand
 	Terms   workload.Terms
+	// Subject is what the hold is for, to people: "this Job", "each pod of this Job".
+	Subject string
 	// ByJobDeadline: the Job's own activeDeadlineSeconds is what bounds the cost, not one pod's maximum.
 	ByJobDeadline bool
 }

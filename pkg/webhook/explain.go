@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/gpubank/gpubank/api/v1alpha1"
 	"github.com/gpubank/gpubank/pkg/ledger"
@@ -11,25 +10,31 @@ import (
 // explainRefusal says what a refused hold costs, what is available, and what would help.
 func explainRefusal(refusal *ledger.Refusal, hold *Hold) string {
 	command := hold.Command
-	kind := command.Workload.Kind
 	switch refusal.Code {
 	case ledger.InsufficientCredits:
+		return fmt.Sprintf("%s needs up to %s credits (%s of class %s), and account %s has %s available%s; %s, or ask for a grant",
+			hold.Subject, ledger.DisplayCredits(refusal.Needed), gpuSeconds(hold), command.Class, refusal.Account,
+			ledger.DisplayCredits(max(0, refusal.Available)), above(refusal, command), whatFits(refusal, hold))
+	case ledger.SpendingLimited:
+		return fmt.Sprintf("%s (%s of class %s) %s%s; %s, or wait for the next period",
+			hold.Subject, gpuSeconds(hold), command.Class, refusal.Message, above(refusal, command), whatFits(refusal, hold))
+	case ledger.AccountFrozen:
+		return fmt.Sprintf("no credits can be set aside for %s (%s of class %s): %s%s",
+			hold.Subject, gpuSeconds(hold), command.Class, refusal.Message, above(refusal, command))
 	case ledger.UnknownAccount:
 		return fmt.Sprintf("account %s is not in the ledger yet; the controller enters it within seconds of its creation, so try again, and tell the cluster's operator if it stays so", command.Account)
 	case ledger.UnknownClass:
 		return fmt.Sprintf("GPU class %s has no price in the ledger yet; the controller enters it within seconds of its creation, so try again, and tell the cluster's operator if it stays so", command.Class)
-	default:
-		return fmt.Sprintf("the ledger refuses to set credits aside for this %s: %s (%s)", kind, refusal.Message, refusal.Code)
 	}
+	return fmt.Sprintf("the ledger refuses to set credits aside for %s: %s (%s)", hold.Subject, refusal.Message, refusal.Code)
+}
 
-	var text strings.Builder
-	fmt.Fprintf(&text, "this %s needs up to %s credits (%s of class %s), and account %s has %s available",
-		kind, ledger.DisplayCredits(refusal.Needed), gpuSeconds(hold), command.Class, refusal.Account, ledger.DisplayCredits(max(0, refusal.Available)))
-	if refusal.Account != command.Account {
-		fmt.Fprintf(&text, " (it is above account %s, whose spending its limit bounds too)", command.Account)
+// above says how an account that is not the workload's own comes to refuse it.
+func above(refusal *ledger.Refusal, command ledger.PlaceHold) string {
+	if refusal.Account == command.Account {
+		return ""
 	}
-	fmt.Fprintf(&text, "; %s, or ask for a grant", whatFits(refusal, hold))
-	return text.String()
+	return fmt.Sprintf(" (it is above account %s, whose spending it bounds or pays for)", command.Account)
 }
 
 func gpuSeconds(hold *Hold) string {
@@ -71,4 +76,10 @@ func whatFits(refusal *ledger.Refusal, hold *Hold) string {
 func quote(hold *Hold, amount ledger.Microcredits) string {
 	return fmt.Sprintf("gpubank: would set aside %s credits of account %s (%s of class %s)",
 		ledger.DisplayCredits(amount), hold.Command.Account, gpuSeconds(hold), hold.Command.Class)
+}
+
+// quoteAtPlacement is quote where each pod brings its hold.
+func quoteAtPlacement(hold *Hold, amount ledger.Microcredits) string {
+	return fmt.Sprintf("gpubank: would set aside nothing now; %s needs %s credits of account %s (%s of class %s) when it is placed, which it could have now",
+		hold.Subject, ledger.DisplayCredits(amount), hold.Command.Account, gpuSeconds(hold), hold.Command.Class)
 }

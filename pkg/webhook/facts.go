@@ -28,6 +28,22 @@ func (f Facts) accountPays() bool {
 	return f.Account != nil && slices.Contains(f.Account.Spec.Namespaces, f.Namespace)
 }
 
+// holdsAtPlacement and mayOutlastHold read the account's object, as both steps of one admission do: what the ledger knows
+// may be a moment older.
+func (f Facts) holdsAtPlacement() bool {
+	return f.Account != nil && f.Account.Spec.Policy.HoldAt == v1alpha1.HoldAtPlacement
+}
+
+// mayOutlastHold reports whether the account's workloads may run on when their hold is used up, so that no deadline must
+// be written for them.
+func (f Facts) mayOutlastHold() bool {
+	if f.Account == nil {
+		return false
+	}
+	action := f.Account.Spec.Policy.Overrun.Action
+	return action == v1alpha1.OverrunRenew || action == v1alpha1.OverrunOverdraft
+}
+
 // jobControllers are the users as which kube-controller-manager creates a Job's pods: with a service account per
 // controller, and without.
 var jobControllers = []string{

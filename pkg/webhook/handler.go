@@ -147,7 +147,40 @@ func (h *handler) validateWorkload(ctx context.Context, request admission.Reques
 	if decision.Hold == nil {
 		return answered(decision), nil
 	}
-	return h.placeHold(ctx, decision.Hold, request.DryRun != nil && *request.DryRun)
+	// The ledger's own word on its policy: a hold must not depend on which of the two heard of a change first.
+	account, _, err := h.ledger.Account(ctx, facts.AccountName)
+	if err != nil {
+		return outcome{}, ledgerError{fmt.Errorf("read account %s: %w", facts.AccountName, err)}
+	}
+	dryRun := request.DryRun != nil && *request.DryRun
+	if account.Policy.HoldAt == ledger.HoldAtPlacement {
+		return h.checkForPlacement(ctx, EachPodsHold(facts, object, decision), dryRun)
+	}
+	return h.placeHold(ctx, decision.Hold, dryRun)
+}
+
+// checkForPlacement asks what the ledger would say to one of the workload's pods, and sets nothing aside.
+func (h *handler) checkForPlacement(ctx context.Context, decision Decision, dryRun bool) (outcome, error) {
+	hold := decision.Hold
+	if hold == nil {
+		return answered(decision), nil
+	}
+	verdict, err := h.ledger.Quote(ctx, hold.Command)
+	if err != nil {
+		return outcome{}, ledgerError{fmt.Errorf("quote hold %s: %w", hold.Command.UID, err)}
+	}
+	var spending ledger.SpendingLimit
+	if verdict.Refusal != nil && verdict.Refusal.Code == ledger.SpendingLimited {
+		limiting, _, err := h.ledger.Account(ctx, verdict.Refusal.Account)
+		if err != nil {
+			return outcome{}, ledgerError{fmt.Errorf("read account %s: %w", verdict.Refusal.Account, err)}
+		}
+		spending = limiting.Policy.Spending
+	}
+	decision, warnings := DecideAtPlacement(hold, verdict, spending, dryRun)
+	result := answered(decision)
+	result.response = result.response.WithWarnings(warnings...)
+	return result, nil
 }
 
 // placeHold asks the ledger, whose verdict is the answer.

@@ -3,6 +3,7 @@ package webhook
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gomodules.xyz/jsonpatch/v2"
@@ -32,7 +33,11 @@ func MutateJob(facts Facts, job *batchv1.Job) Mutation {
 	m.label("/spec/template/metadata", &template.ObjectMeta, facts.AccountName)
 	m.scheduler("/spec/template/spec", &template.Spec)
 	if bound, err := workload.JobMaxRuntime(job, workload.DefaultMaxRuntime(facts.Account)); err == nil {
-		m.deadline("/spec/template/spec", bound, facts)
+		if bound.Seconds == 0 && job.Spec.ActiveDeadlineSeconds != nil && facts.holdsAtPlacement() {
+			// Each pod needs a bound of its own to be held for, and none outlives its Job.
+			bound.Seconds = *job.Spec.ActiveDeadlineSeconds
+		}
+		m.bound("/spec/template", &template.ObjectMeta, bound, facts)
 	}
 	return m
 }
@@ -47,7 +52,7 @@ func MutatePod(facts Facts, pod *corev1.Pod) Mutation {
 	m.finalizer("/metadata", &pod.ObjectMeta)
 	m.scheduler("/spec", &pod.Spec)
 	if bound, err := workload.PodMaxRuntime(pod, workload.DefaultMaxRuntime(facts.Account)); err == nil {
-		m.deadline("/spec", bound, facts)
+		m.bound("", &pod.ObjectMeta, bound, facts)
 	}
 	return m
 }
@@ -94,15 +99,33 @@ func (m *Mutation) scheduler(path string, spec *corev1.PodSpec) {
 	}
 }
 
-// deadline makes the kubelet enforce the bound that the hold is computed from.
-func (m *Mutation) deadline(path string, bound workload.MaxRuntime, facts Facts) {
-	if bound.Enforced || bound.Seconds == 0 {
+// bound writes what the hold is computed from where it holds: into activeDeadlineSeconds, for the kubelet to enforce, or,
+// where the pod may outlast its hold, into its annotation, which only prices it.
+func (m *Mutation) bound(path string, meta *metav1.ObjectMeta, bound workload.MaxRuntime, facts Facts) {
+	if bound.Enforced || bound.Seconds <= 0 {
 		return
 	}
-	m.add(path+"/activeDeadlineSeconds", bound.Seconds)
+	what := "each pod is stopped after %ds"
+	if facts.mayOutlastHold() {
+		if _, set := meta.Annotations[v1alpha1.MaxRuntimeAnnotation]; set {
+			return
+		}
+		what = "credits are set aside for %ds of each pod at first"
+		m.annotate(path+"/metadata", meta, v1alpha1.MaxRuntimeAnnotation, strconv.FormatInt(bound.Seconds, 10))
+	} else {
+		m.add(path+"/spec/activeDeadlineSeconds", bound.Seconds)
+	}
 	if bound.ByDefault {
 		m.Warnings = append(m.Warnings, fmt.Sprintf(
-			"gpubank: each pod is stopped after %ds, the default of account %s; set activeDeadlineSeconds or the annotation %s for another limit",
+			"gpubank: "+what+", the default of account %s; set activeDeadlineSeconds or the annotation %s for another limit",
 			bound.Seconds, facts.AccountName, v1alpha1.MaxRuntimeAnnotation))
 	}
+}
+
+func (m *Mutation) annotate(path string, meta *metav1.ObjectMeta, name, value string) {
+	if meta.Annotations == nil {
+		m.add(path+"/annotations", map[string]string{name: value})
+		return
+	}
+	m.add(path+"/annotations/"+strings.ReplaceAll(name, "/", "~1"), value)
 }
