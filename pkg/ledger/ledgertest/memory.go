@@ -143,5 +143,25 @@ func (m *Memory) Intervals(_ *testing.T, podUID string) []ledger.Interval {
 // Discrepancies implements Ledger.
 func (m *Memory) Discrepancies(*testing.T) []ledger.Discrepancy { return m.Found }
 
+// LotsOf implements Ledger.
+func (m *Memory) LotsOf(_ *testing.T, account string) (lots []ledger.Lot) {
+	m.State.Lots.All(func(_ string, lot *ledger.Lot) {
+		if lot.Account == account {
+			lots = append(lots, *lot)
+		}
+	})
+	return lots
+}
+
+// EntriesOf implements Ledger.
+func (m *Memory) EntriesOf(_ *testing.T, account string) (entries []ledger.Entry) {
+	for _, e := range m.Entries {
+		if e.Debit == account || e.Credit == account || e.Spender == account {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
 // Knows reports whether a command under this key was remembered.
 func (m *Memory) Knows(key string) bool { return m.State.Remembers(key) }

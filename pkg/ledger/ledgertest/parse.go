@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gpubank/gpubank/pkg/ledger"
 )
@@ -11,13 +12,20 @@ import (
 // ParseCommand reads one command of a scenario, e.g. "hold job team-a gpus=4 seconds=600". Options not given have the
 // defaults of this package's builders; key= overrides the key.
 //
-//	account <name> [parent=] [overdraft=]      remove <account>
-//	rate <credits per GPU-second> [class=]     grant <account> <credits>
-//	hold <uid> <account> gpus= seconds=        close <uid> [Settled|Released|Expired]
-//	allocate <pod> <uid> <account> gpus= [node=] [epoch=] [holdseconds=]
+//	account <name> [parent=] [overdraft=] [policy options]      remove <account>
+//	rate <credits per GPU-second> [class=]     grant <account> <credits> [expires=<seconds>]
+//	adjust <account> <credits> [corrects=<entry>] [discrepancy=]   transfer <from> <to> <credits>
+//	freeze <account>                           unfreeze <account>      due <account>
+//	hold <uid> <account> gpus= seconds=        renew <uid> seconds=
+//	close <uid> [Settled|Released|Expired]
+//	allocate <pod> <uid> <account> gpus= [node=] [epoch=] [holdseconds=] [running=true]
 //	bound <pod> [node=]                        release <pod>
 //	start <pod> <seconds>                      interval <pod> <from> <to> [start=] [gpus=a,b] [node=] [epoch=]
 //	end <pod> <from>|never <to> [unknown=true] suspect <pod> <seconds>      clear <pod>
+//	refund <pod> Failed|Preempted|DeviceFault [checkpoint=<seconds>]
+//
+// Policy options: funding=Ancestor, spending=<credits>/<period>, jobs=<most at once>, refill=<credits>/<seconds>/<cap>,
+// failed=<percent>, preempted=<percent>, checkpoint=true, fault=true, overrun=<action>.
 func ParseCommand(line string) (ledger.Command, error) {
 	p := &lineParser{line: line, options: make(map[string]string)}
 	for _, word := range strings.Fields(line) {
@@ -90,9 +98,7 @@ func (p *lineParser) credits(text string) ledger.Microcredits {
 func (p *lineParser) command() ledger.Command {
 	switch p.word(0) {
 	case "account":
-		c := Account(p.word(1), p.text("parent", ""), p.credits(p.text("overdraft", "0")))
-		c.Key = p.text("key", c.Key)
-		return c
+		return p.account()
 	case "remove":
 		return ledger.RemoveAccount{Key: p.text("key", "remove:"+p.word(1)), Account: p.word(1)}
 	case "rate":
@@ -101,8 +107,18 @@ func (p *lineParser) command() ledger.Command {
 		return c
 	case "grant":
 		c := Grant(p.word(1), p.word(1), 0)
-		c.Amount = p.credits(p.word(2))
+		c.Amount, c.ExpiresAt = p.credits(p.word(2)), p.moment("expires")
 		c.Key = p.text("key", c.Key)
+		return c
+	case "adjust", "transfer", "freeze", "unfreeze", "due":
+		return p.correction()
+	case "renew":
+		c := ledger.RenewHold{UID: p.word(1), GPUSeconds: p.number("seconds", 1)}
+		c.Key = p.text("key", fmt.Sprintf("renew:%s:%d", c.UID, c.GPUSeconds))
+		return c
+	case "refund":
+		c := ledger.Refund{PodUID: p.word(1), Cause: ledger.RefundCause(p.word(2)), CheckpointedAt: p.moment("checkpoint"), Reason: "test"}
+		c.Key = p.text("key", "refund:"+c.PodUID)
 		return c
 	case "hold":
 		c := Hold(p.word(1), p.word(2), p.number("gpus", 1), p.number("seconds", 1))
@@ -139,9 +155,77 @@ func (p *lineParser) command() ledger.Command {
 	return nil
 }
 
+// account has a key that tells one policy from another.
+func (p *lineParser) account() ledger.Command {
+	c := Account(p.word(1), p.text("parent", ""), p.credits(p.text("overdraft", "0")))
+	c.Policy.Funding = ledger.Funding(p.text("funding", ""))
+	if spending := p.text("spending", ""); spending != "" {
+		parts := p.parts(spending, 2)
+		c.Policy.Spending = ledger.SpendingLimit{Amount: p.credits(parts[0]), Period: ledger.Period(parts[1])}
+	}
+	c.Policy.RunningJobs = p.number("jobs", 0)
+	if refill := p.text("refill", ""); refill != "" {
+		parts := p.parts(refill, 3)
+		seconds, err := strconv.ParseInt(parts[1], 10, 64)
+		if err != nil {
+			p.fail("%v", err)
+		}
+		c.Policy.Refill = ledger.Refill{Amount: p.credits(parts[0]), PeriodSeconds: seconds, Cap: p.credits(parts[2])}
+	}
+	c.Policy.Refunds = ledger.RefundPolicy{
+		FailedPercent: p.number("failed", 0), PreemptedPercent: p.number("preempted", 0),
+		PreemptedSinceCheckpoint: p.text("checkpoint", "") == "true", DeviceFault: p.text("fault", "") == "true",
+	}
+	c.Policy.Overrun.Action = ledger.OverrunAction(p.text("overrun", ""))
+	c.Key = p.text("key", p.line)
+	return c
+}
+
+func (p *lineParser) parts(text string, count int) []string {
+	parts := strings.Split(text, "/")
+	if len(parts) != count {
+		p.fail("%q: want %d parts", text, count)
+		return make([]string, count)
+	}
+	return parts
+}
+
+// moment is an option in seconds after Start; the zero time if it is not given.
+func (p *lineParser) moment(option string) time.Time {
+	text := p.text(option, "")
+	if text == "" {
+		return time.Time{}
+	}
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		p.fail("%v", err)
+	}
+	return At(seconds)
+}
+
+// correction is what people move or stop by hand.
+func (p *lineParser) correction() ledger.Command {
+	account, key := p.word(1), p.text("key", p.line)
+	switch p.word(0) {
+	case "adjust":
+		return ledger.Adjust{
+			Key: key, Account: account, Amount: p.credits(p.word(2)), Corrects: p.number("corrects", 0),
+			Discrepancy: p.text("discrepancy", ""), Reason: "was wrong", Actor: "ledgertest",
+		}
+	case "transfer":
+		return ledger.Transfer{Key: key, From: account, To: p.word(2), Amount: p.credits(p.word(3)), Reason: "test", Actor: "ledgertest"}
+	case "freeze":
+		return ledger.FreezeAccount{Key: key, Account: account, Reason: "audit"}
+	case "unfreeze":
+		return ledger.UnfreezeAccount{Key: key, Account: account, Reason: "audited", Actor: "ledgertest"}
+	}
+	return ledger.PostDue{Key: key, Account: account}
+}
+
 func (p *lineParser) allocate() ledger.Command {
 	c := Allocate(p.word(1), p.word(2), p.word(3), p.number("gpus", 1))
 	c.Node, c.LeaderEpoch = p.text("node", Node), p.number("epoch", 1)
+	c.AlreadyRunning = p.text("running", "") == "true"
 	c.Key = p.text("key", c.Key)
 	if seconds := p.number("holdseconds", 0); seconds > 0 {
 		hold := Hold(c.Reservation, c.Account, c.GPUs, seconds)

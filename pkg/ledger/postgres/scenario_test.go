@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -76,6 +77,22 @@ func (l *databaseLedger) Discrepancies(t *testing.T) []ledger.Discrepancy {
 		t.Fatal(err)
 	}
 	return found
+}
+
+func (l *databaseLedger) LotsOf(t *testing.T, account string) []ledger.Lot {
+	return queryAs(t, l.fixture, pgx.RowToStructByPos[ledger.Lot],
+		"SELECT key, account, amount, free, held, expired, expires_at FROM lot WHERE account = $1 ORDER BY key", account)
+}
+
+func (l *databaseLedger) EntriesOf(t *testing.T, account string) []ledger.Entry {
+	return queryAs(t, l.fixture, func(row pgx.CollectableRow) (e ledger.Entry, err error) {
+		var draws string
+		if err = row.Scan(&e.ID, &e.Kind, &e.Debit, &e.Credit, &e.Spender, &e.Amount, &e.Corrects, &draws, &e.OccurredAt, &e.RecordedAt, &e.Reason); err == nil && draws != "" {
+			err = json.Unmarshal([]byte(draws), &e.Draws)
+		}
+		return e, err
+	}, `SELECT id, kind, debit, credit, COALESCE(spender, ''), amount, COALESCE(corrects, 0), draws, occurred_at, recorded_at, reason
+		FROM entry WHERE $1 IN (debit, credit, spender) ORDER BY id`, account)
 }
 
 func pointer[T any](t *testing.T) func(T, bool, error) *T {
