@@ -13,7 +13,7 @@ var start = time.Date(2026, 5, 31, 20, 0, 0, 0, time.UTC)
 
 const (
 	// lanes is how many callers there are. Each waits for an answer before it goes on, as controllers do.
-	lanes = 48
+	lanes = 96
 	// Writers are ledger stores: in this process, and in child processes that can be killed.
 	localWriters, childWriters = 3, 2
 	writers                    = localWriters + childWriters

@@ -26,7 +26,7 @@ func newWorld(r *rand.Rand, seed uint64) *world {
 	}
 	for i := range 2 {
 		w.roots = append(w.roots, w.add(fmt.Sprintf("org-%d", i), "", ledger.Policy{
-			OverdraftLimit: 1_000_000 * ledger.Credit, RunningJobs: oneOf[int64](r, 0, 0, 30),
+			OverdraftLimit: 1_000_000 * ledger.Credit, RunningJobs: oneOf[int64](r, 0, 0, 80),
 			Spending: w.spending(20_000_000, 400_000_000),
 		}))
 	}
@@ -101,14 +101,13 @@ func randomPolicy(r *rand.Rand, team bool) ledger.Policy {
 	}
 	// Most limits are wide, or little would ever run.
 	if chance(r, 400) {
-		p.Spending = randomSpending(r, 2_000_000, 50_000_000)
-	} else if team && chance(r, 50) {
-		p.Spending = randomSpending(r, 10_000, 500_000)
+		p.Spending = randomSpending(r, 5_000_000, 100_000_000)
 	}
 	if chance(r, 250) {
-		p.RunningJobs = between[int64](r, 8, 24)
-	} else if team && chance(r, 50) {
-		p.RunningJobs = 1
+		p.RunningJobs = between[int64](r, 24, 80)
+	}
+	if team && chance(r, 30) {
+		p.Spending, p.RunningJobs = randomSpending(r, 10_000, 500_000), oneOf[int64](r, 0, 1)
 	}
 	if chance(r, 350) {
 		amount := credits(r, 1_000, 40_000)
