@@ -16,7 +16,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	command := cli.NewCommand(cli.Dependencies{OpenLedger: openLedger, Now: time.Now})
+	command := cli.NewCommand(cli.Dependencies{OpenLedger: openLedger, Quote: quote, Now: time.Now})
 	err := command.ExecuteContext(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error: "+err.Error())
@@ -24,6 +24,6 @@ func main() {
 	os.Exit(cli.ExitCode(err))
 }
 
-func openLedger(ctx context.Context, databaseURLFile string) (cli.LedgerReader, error) {
+func openLedger(ctx context.Context, databaseURLFile string) (cli.Ledger, error) {
 	return postgres.OpenFile(ctx, databaseURLFile, postgres.Options{})
 }

@@ -3,9 +3,11 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,17 +17,25 @@ import (
 	"github.com/gpubank/gpubank/pkg/ledger"
 )
 
-func balanceCommand(where *cluster) *cobra.Command {
-	var format string
+func balanceCommand(where *cluster, deps Dependencies) *cobra.Command {
+	var asOf, zone string
+	var access *ledgerAccess
 	command := &cobra.Command{
 		Use:   "balance [ACCOUNT]",
 		Short: "Show what accounts have available, reserved and charged",
 		Long: "Show what accounts have available, reserved and charged, as CreditAccounts' status says: about a second behind the ledger.\n" +
 			"Available is the balance less what open reservations set aside. A job may need less than that and still be refused,\n" +
-			"when an account above has less.",
+			"when an account above has less.\n\n" +
+			"With --as-of, an account's balance as of a past moment, exactly: what the entries recorded before it add up to. That is\n" +
+			"read from the ledger's PostgreSQL database, so it needs a role that may read it (--database-url-file).",
+		Example: "  kubectl credit balance team-a\n" +
+			"  kubectl credit balance team-a --as-of 2026-11-01 --zone Europe/Berlin --database-url-file FILE",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, names []string) error {
-			if err := checkFormat(format); err != nil {
+			if asOf != "" {
+				return balanceAsOf(command, deps, access, names, asOf, zone)
+			}
+			if err := checkFormat(access.format); err != nil {
 				return err
 			}
 			api, err := where.client()
@@ -37,11 +47,50 @@ func balanceCommand(where *cluster) *cobra.Command {
 				return err
 			}
 			balances := balancesOf(accounts)
-			return write(command, format, balances, func(out io.Writer) error { return writeBalances(out, balances) })
+			return write(command, access.format, balances, func(out io.Writer) error { return writeBalances(out, balances) })
 		},
 	}
-	outputFlag(command, &format)
+	command.Flags().StringVar(&asOf, "as-of", "", "A past moment, as a day (its beginning) or an RFC 3339 time.")
+	command.Flags().StringVar(&zone, "zone", "UTC", "Time zone in which the day of --as-of begins, such as Europe/Berlin.")
+	access = addAccess(command, deps, readTimeout)
 	return command
+}
+
+// pastBalance is an account's balance as of a moment, as JSON has it.
+type pastBalance struct {
+	Account string              `json:"account"`
+	AsOf    time.Time           `json:"as_of"`
+	Balance ledger.Microcredits `json:"balance_microcredits"`
+}
+
+func balanceAsOf(command *cobra.Command, deps Dependencies, access *ledgerAccess, names []string, asOf, zoneName string) error {
+	if len(names) != 1 {
+		return errors.New("--as-of is about one account; name it")
+	}
+	zone, err := parseZone(zoneName)
+	if err != nil {
+		return err
+	}
+	at, err := parseTime(asOf, zone)
+	if err != nil {
+		return fmt.Errorf("--as-of: %w", err)
+	}
+	if at.After(deps.Now()) {
+		return fmt.Errorf("--as-of: %s has not come yet", at.In(zone).Format(time.RFC3339))
+	}
+	return access.read(command, func(ctx context.Context, store LedgerReader) error {
+		if err := checkKnown(ctx, store, names[0]); err != nil {
+			return err
+		}
+		amount, _, err := store.BalanceAt(ctx, names[0], at)
+		if err != nil {
+			return fmt.Errorf("read the balance of account %s: %w", names[0], err)
+		}
+		past := pastBalance{Account: names[0], AsOf: at, Balance: amount}
+		return write(command, access.format, past, func(out io.Writer) error {
+			return table(out, 2, [][]string{{"ACCOUNT", "AS OF", "BALANCE"}, {past.Account, at.In(zone).Format(time.RFC3339), ledger.DisplayCredits(amount)}})
+		})
+	})
 }
 
 func readAccounts(ctx context.Context, api client.Reader, names []string) ([]v1alpha1.CreditAccount, error) {

@@ -15,30 +15,6 @@ import (
 
 var now = time.Date(2026, 3, 17, 15, 4, 5, 0, time.UTC)
 
-func TestParsePeriod(t *testing.T) {
-	day := func(d int) time.Time { return time.Date(2026, 3, d, 0, 0, 0, 0, time.UTC) }
-	for _, test := range []struct {
-		from, to string
-		want     period
-		problem  string
-	}{
-		{"", "", period{day(1), now}, ""},
-		{"2026-03-02", "2026-03-03", period{day(2), day(3)}, ""},
-		{"2026-03-02T01:00:00+01:00", "", period{day(2), now}, ""},
-		{"2026-03-02", "2026-03-02", period{}, "is empty"},
-		{"yesterday", "", period{}, `--from: "yesterday" is neither`},
-		{"", "2026-02-30", period{}, `--to: "2026-02-30" is neither`},
-	} {
-		got, err := parsePeriod(test.from, test.to, now)
-		if test.problem == "" && (err != nil || got != test.want) {
-			t.Errorf("%q to %q: %v, %v; want %v", test.from, test.to, got, err, test.want)
-		}
-		if test.problem != "" && (err == nil || !strings.Contains(err.Error(), test.problem)) {
-			t.Errorf("%q to %q: %v, want %q", test.from, test.to, err, test.problem)
-		}
-	}
-}
-
 func TestWriteBalances(t *testing.T) {
 	account := v1alpha1.CreditAccount{ObjectMeta: metav1.ObjectMeta{Name: "team-b"}}
 	account.Spec.Parent = "lab"
@@ -57,22 +33,50 @@ func TestWriteBalances(t *testing.T) {
 	}
 }
 
-// reader has one account, what the test puts in, and remembers what it was asked.
+// reader is a ledger with one account, team-a below lab, what the test puts in, and what it was asked.
 type reader struct {
-	from, to      time.Time
+	asked         ledger.StatementQuery
+	balanceAt     time.Time
+	spendingFrom  time.Time
+	spendingTo    time.Time
+	lots          []ledger.Lot
+	spending      []ledger.DailySpending
+	path          []ledger.Account
 	discrepancies []ledger.Discrepancy
 	violations    []ledger.Violation
+	rebuilds      int
 	err           error
 	closed        bool
 }
 
 func (r *reader) Account(_ context.Context, name string) (ledger.Account, bool, error) {
-	return ledger.Account{Name: name}, name == "team-a", nil
+	return ledger.Account{Name: name, Balance: 1_000 * ledger.Credit}, name == "team-a", nil
 }
 
-func (r *reader) Statement(_ context.Context, account string, from, to time.Time) (ledger.Statement, error) {
-	r.from, r.to = from, to
-	return ledger.Statement{Account: account, From: from, To: to, Closing: 5 * ledger.Credit}, nil
+func (r *reader) StreamStatement(_ context.Context, asked ledger.StatementQuery, sink ledger.StatementSink) error {
+	r.asked = asked
+	s := ledger.Statement{StatementHead: ledger.StatementHead{
+		Account: asked.Account, From: asked.From, To: asked.To, AsOf: now, Opening: 5 * ledger.Credit, Closing: 5 * ledger.Credit,
+	}}
+	return s.Send(sink)
+}
+
+func (r *reader) BalanceAt(_ context.Context, account string, at time.Time) (ledger.Microcredits, bool, error) {
+	r.balanceAt = at
+	return 1234*ledger.Credit + 500_000, account == "team-a", r.err
+}
+
+func (r *reader) Lots(context.Context, string) ([]ledger.Lot, error) { return r.lots, r.err }
+
+func (r *reader) Spending(_ context.Context, _ string, from, to time.Time) ([]ledger.DailySpending, error) {
+	r.spendingFrom, r.spendingTo = from, to
+	return r.spending, r.err
+}
+
+func (r *reader) AccountPath(context.Context, string) ([]ledger.Account, error) { return r.path, r.err }
+
+func (r *reader) Quote(context.Context, ledger.PlaceHold) (ledger.Verdict, error) {
+	return ledger.Verdict{}, r.err
 }
 
 func (r *reader) Discrepancies(context.Context) ([]ledger.Discrepancy, error) {
@@ -85,17 +89,28 @@ func (r *reader) Size(context.Context) (ledger.Size, error) {
 	return ledger.Size{Accounts: 1, Reservations: 340, Allocations: 402, Intervals: 98_765, Entries: 1_234_567}, nil
 }
 
+func (r *reader) Rebuild(context.Context) (int, error) {
+	r.rebuilds++
+	return len(r.violations), r.err
+}
+
 func (r *reader) Close() { r.closed = true }
 
 // run executes the command against store and returns what it wrote.
 func run(t *testing.T, store *reader, arguments ...string) (string, error) {
 	t.Helper()
-	command := NewCommand(Dependencies{
-		OpenLedger: func(context.Context, string) (LedgerReader, error) { return store, nil },
+	return runWith(t, Dependencies{
+		OpenLedger: func(context.Context, string) (Ledger, error) { return store, nil },
 		Now:        func() time.Time { return now },
-	})
+	}, arguments...)
+}
+
+func runWith(t *testing.T, deps Dependencies, arguments ...string) (string, error) {
+	t.Helper()
+	command := NewCommand(deps)
 	var out bytes.Buffer
 	command.SetOut(&out)
+	command.SetErr(&out)
 	command.SetArgs(arguments)
 	err := command.ExecuteContext(t.Context())
 	return out.String(), err
@@ -108,17 +123,55 @@ func TestStatementCommand(t *testing.T) {
 		problem   string
 	}{
 		{[]string{"team-a", "--database-url-file=f", "--from=2026-03-02", "-o", "json"}, `"closing_microcredits": 5000000`, ""},
-		{[]string{"team-a", "--database-url-file=f"}, "team-a", ""},
+		{[]string{"team-a", "--database-url-file=f", "-o", "csv"}, "opening,,2026-03-01T00:00:00Z,,,,5,", ""},
+		{[]string{"team-a", "--database-url-file=f", "--after=2026-03-02T09:00:01.5Z/42", "--limit=7"}, "team-a", ""},
+		{[]string{"team-a", "--database-url-file=f", "--zone=Europe/Berlin"}, "2026-03-01 00:00:00 CET to 2026-03-17 16:04:05 CET (Europe/Berlin)", ""},
 		{[]string{"team-b", "--database-url-file=f"}, "", `the ledger knows no account "team-b"`},
+		{[]string{"system:revenue", "--database-url-file=f"}, "", "system:revenue is the ledger's own other side"},
 		{[]string{"team-a"}, "", "--database-url-file is missing"},
-		{[]string{"team-a", "--database-url-file=f", "-o", "yaml"}, "", "use text or json"},
+		{[]string{"team-a", "--database-url-file=f", "-o", "yaml"}, "", "use text, csv or json"},
 		{[]string{"team-a", "--database-url-file=f", "--timeout=0s"}, "", "want more than 0"},
+		{[]string{"team-a", "--database-url-file=f", "--after=42"}, "", `--after: "42" is no place in a statement`},
+		{[]string{"team-a", "--database-url-file=f", "--after=2026-02-02T09:00:01Z/42"}, "", "outside the period"},
+		{[]string{"team-a", "--database-url-file=f", "--limit=-1"}, "", "want 1 or more"},
 		{nil, "", "accepts 1 arg(s)"},
 	} {
 		store := &reader{}
 		out, err := run(t, store, append([]string{"statement"}, test.arguments...)...)
-		if test.problem == "" && (err != nil || !strings.Contains(out, test.output) || !store.to.Equal(now) || !store.closed) {
-			t.Errorf("%v: %v, to %s, closed: %v\n%s", test.arguments, err, store.to, store.closed, out)
+		if test.problem == "" && (err != nil || !strings.Contains(out, test.output) || !store.asked.To.Equal(now) || !store.closed) {
+			t.Errorf("%v: %v, asked %+v, closed: %v\n%s", test.arguments, err, store.asked, store.closed, out)
+		}
+		if test.problem != "" && (ExitCode(err) != 2 || !strings.Contains(err.Error(), test.problem)) {
+			t.Errorf("%v: %v, want %q", test.arguments, err, test.problem)
+		}
+	}
+	store := &reader{}
+	if _, err := run(t, store, "statement", "team-a", "--database-url-file=f", "--after=2026-03-02T09:00:01.5Z/42", "--limit=7"); err != nil ||
+		store.asked.Limit != 7 || store.asked.After.EntryID != 42 {
+		t.Errorf("%v, asked %+v", err, store.asked)
+	}
+}
+
+func TestBalanceAsOf(t *testing.T) {
+	for _, test := range []struct {
+		arguments []string
+		at        string
+		output    string
+		problem   string
+	}{
+		{[]string{"team-a", "--as-of=2026-03-01"}, "2026-03-01T00:00:00Z", "ACCOUNT  AS OF                 BALANCE\nteam-a   2026-03-01T00:00:00Z  1,234.5\n", ""},
+		{[]string{"team-a", "--as-of=2026-03-01", "--zone=Europe/Berlin"}, "2026-02-28T23:00:00Z", "2026-03-01T00:00:00+01:00", ""},
+		{[]string{"team-a", "--as-of=2026-03-01T08:00:00.5+01:00", "-o=json"}, "2026-03-01T07:00:00.5Z", `"balance_microcredits": 1234500000`, ""},
+		{[]string{"team-a", "--as-of=2026-03-18"}, "", "", "has not come yet"},
+		{[]string{"team-a", "--as-of=then"}, "", "", `--as-of: "then" is neither`},
+		{[]string{"--as-of=2026-03-01"}, "", "", "name it"},
+		{[]string{"team-b", "--as-of=2026-03-01"}, "", "", `no account "team-b"`},
+		{[]string{"system:expired", "--as-of=2026-03-01"}, "", "", "the ledger's own other side"},
+	} {
+		store := &reader{}
+		out, err := run(t, store, append([]string{"balance", "--database-url-file=f"}, test.arguments...)...)
+		if test.problem == "" && (err != nil || !strings.Contains(out, test.output) || store.balanceAt.Format(time.RFC3339Nano) != test.at) {
+			t.Errorf("%v: %v, asked for %s\n%s", test.arguments, err, store.balanceAt, out)
 		}
 		if test.problem != "" && (err == nil || !strings.Contains(err.Error(), test.problem)) {
 			t.Errorf("%v: %v, want %q", test.arguments, err, test.problem)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gpubank/gpubank/api/v1alpha1"
@@ -19,13 +18,16 @@ import (
 // Dependencies are what the command is given by main.
 type Dependencies struct {
 	// OpenLedger connects to the ledger's database whose URL is in a file.
-	OpenLedger func(ctx context.Context, databaseURLFile string) (LedgerReader, error)
-	Now        func() time.Time
+	OpenLedger func(ctx context.Context, databaseURLFile string) (Ledger, error)
+	// Quote says what would become of a workload that is created now, as admission decides it.
+	Quote QuoteFunc
+	Now   func() time.Time
 }
 
 // Output formats.
 const (
 	text       = "text"
+	csvFormat  = "csv"
 	jsonFormat = "json"
 )
 
@@ -45,16 +47,24 @@ func NewCommand(deps Dependencies) *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&where.kubeconfig, "kubeconfig", "", "Path of the kubeconfig file; default as kubectl's.")
 	root.PersistentFlags().StringVar(&where.context, "context", "", "Name of the kubeconfig context to use.")
-	root.AddCommand(balanceCommand(&where), statementCommand(deps), discrepanciesCommand(deps), auditCommand(deps))
+	root.AddCommand(
+		balanceCommand(&where, deps), quoteCommand(&where, deps), statementCommand(deps), lotsCommand(deps), spendCommand(deps),
+		discrepanciesCommand(deps), auditCommand(deps), rebuildCommand(deps),
+	)
 	return root
 }
 
-// ExitCode is the program's status for what its command returned: 0 done, 1 an audit found violations, 2 it failed.
-// As with diff and grep, a script can tell bad news from no news.
+// ExitCode is the program's status for what its command returned: 0 done, 1 an audit found violations, 2 it failed; of a
+// quote 0 yes, 3 no, 1 it failed. As with diff and grep, a script can tell bad news from no news.
 func ExitCode(err error) int {
+	var failed *quoteError
 	switch {
 	case err == nil:
 		return 0
+	case errors.Is(err, ErrNotAdmitted):
+		return 3
+	case errors.As(err, &failed):
+		return 1
 	case errors.Is(err, ErrUnsound):
 		return 1
 	}
@@ -63,9 +73,7 @@ func ExitCode(err error) int {
 
 // client returns a client with the caller's own rights.
 func (c cluster) client() (client.Client, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = c.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.context}).ClientConfig()
+	config, err := c.config().ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: %w", err)
 	}
@@ -74,17 +82,6 @@ func (c cluster) client() (client.Client, error) {
 		return nil, err
 	}
 	return client.New(config, client.Options{Scheme: scheme})
-}
-
-func outputFlag(command *cobra.Command, format *string) {
-	command.Flags().StringVarP(format, "output", "o", text, "Format: text or json.")
-}
-
-func checkFormat(format string) error {
-	if format != text && format != jsonFormat {
-		return fmt.Errorf("--output=%s: use text or json", format)
-	}
-	return nil
 }
 
 func writeJSON(out io.Writer, value any) error {

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpubank/gpubank/api/v1alpha1"
 	"github.com/gpubank/gpubank/pkg/ledger"
 )
 
@@ -21,25 +23,26 @@ type DiscrepancyReader interface {
 
 func discrepanciesCommand(deps Dependencies) *cobra.Command {
 	var access *ledgerAccess
+	var closed bool
 	command := &cobra.Command{
 		Use:   "discrepancies [ACCOUNT]",
 		Short: "Show what node, scheduler, pod status and ledger disagree about (needs read access to the ledger's database)",
-		Long: "Show what node, scheduler, pod status and ledger disagree about, newest first, with what each side says, and what the\n" +
-			"ledger made of it. With ACCOUNT, only what concerns that account; a pod that the ledger has never heard of has none.\n\n" +
-			"It is read from the ledger's PostgreSQL database, not through the API server, so it needs a role that may read\n" +
-			"that database. It changes nothing.",
+		Long: "Show what node, scheduler, pod status and ledger disagree about, newest first, with what each side says, what the\n" +
+			"ledger made of it, and how a person closes it. With ACCOUNT, only what concerns that account; a pod that the ledger\n" +
+			"has never heard of has none. Those that are closed are left out, but for --all.\n\n" + fromDatabase,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			account := strings.Join(arguments, "")
 			return access.read(command, func(ctx context.Context, store LedgerReader) error {
-				found, err := readDiscrepancies(ctx, store, account)
+				found, err := readDiscrepancies(ctx, store, account, closed)
 				if err != nil {
 					return err
 				}
-				return write(command, access.format, found, func(out io.Writer) error { return writeDiscrepancies(out, account, found) })
+				return write(command, access.format, found, func(out io.Writer) error { return writeDiscrepancies(out, account, closed, found) })
 			})
 		},
 	}
+	command.Flags().BoolVar(&closed, "all", false, "Those that are closed, too, with how and by whom.")
 	access = addAccess(command, deps, readTimeout)
 	return command
 }
@@ -59,41 +62,43 @@ type discrepancy struct {
 	ResolvedBy string    `json:"resolved_by,omitempty"`
 }
 
-// readDiscrepancies returns them newest first; with account, only that account's.
-func readDiscrepancies(ctx context.Context, store LedgerReader, account string) ([]discrepancy, error) {
+// readDiscrepancies returns them newest first: the open ones, or all; with account, only that account's.
+func readDiscrepancies(ctx context.Context, store LedgerReader, account string, closed bool) ([]discrepancy, error) {
 	all, err := store.Discrepancies(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read discrepancies: %w", err)
 	}
 	found := make([]discrepancy, 0, len(all)) // not nil: JSON says [] when there are none
 	for _, d := range all {
-		if account == "" || d.Account == account {
+		if (account == "" || d.Account == account) && (closed || d.ResolvedAt.IsZero()) {
 			found = append(found, discrepancy(d))
 		}
 	}
 	if account != "" && len(found) == 0 {
-		if _, known, err := store.Account(ctx, account); err != nil {
-			return nil, fmt.Errorf("read account %s: %w", account, err)
-		} else if !known {
-			return nil, unknownAccount(account)
+		if err := checkKnown(ctx, store, account); err != nil {
+			return nil, err
 		}
 	}
 	slices.SortStableFunc(found, func(a, b discrepancy) int { return b.FoundAt.Compare(a.FoundAt) })
 	return found, nil
 }
 
-func writeDiscrepancies(out io.Writer, account string, found []discrepancy) error {
+func writeDiscrepancies(out io.Writer, account string, closed bool, found []discrepancy) error {
 	var text strings.Builder
-	of := ""
+	of, which := "", "open "
 	if account != "" {
 		of = " of account " + account
 	}
+	if closed {
+		which = ""
+	}
 	if len(found) == 0 {
-		text.WriteString(paragraph("", "There are no discrepancies"+of+": node, scheduler, pod status and ledger agree."))
+		text.WriteString(paragraph("", "There are no "+which+"discrepancies"+of+": node, scheduler, pod status and ledger agree."))
 	} else {
-		fmt.Fprintf(&text, "%s%s, newest first, times in UTC\n", plural(len(found), "discrepancy", "discrepancies"), of)
+		fmt.Fprintf(&text, "%s%s, newest first, times in UTC\n", plural(len(found), which+"discrepancy", which+"discrepancies"), of)
 	}
 	var kinds []ledger.DiscrepancyKind
+	var open *discrepancy
 	for _, d := range found {
 		if !slices.Contains(kinds, d.Kind) {
 			kinds = append(kinds, d.Kind)
@@ -105,6 +110,16 @@ func writeDiscrepancies(out io.Writer, account string, found []discrepancy) erro
 		text.WriteString(paragraph("  pod UID  ", d.PodUID))
 		text.WriteString(paragraph("  ledger   ", d.Ledger))
 		text.WriteString(paragraph("  other    ", d.Other))
+		text.WriteString(paragraph("  key      ", d.Key))
+		if !d.ResolvedAt.IsZero() {
+			by := ""
+			if d.ResolvedBy != "" {
+				by = " by " + d.ResolvedBy
+			}
+			text.WriteString(paragraph("  closed   ", d.ResolvedAt.UTC().Format(time.DateTime)+by+": "+d.Resolution))
+		} else if open == nil {
+			open = &d
+		}
 	}
 	for i, kind := range kinds {
 		if i == 0 {
@@ -112,8 +127,30 @@ func writeDiscrepancies(out io.Writer, account string, found []discrepancy) erro
 		}
 		text.WriteString("\n" + string(kind) + "\n" + paragraph("  ", kindMeaning(kind)))
 	}
+	if open != nil {
+		text.WriteString(howToClose(*open))
+	}
 	_, err := io.WriteString(out, text.String())
 	return err
+}
+
+// howToClose is the manifest that closes a discrepancy, to be completed by a person.
+func howToClose(d discrepancy) string {
+	account := d.Account
+	if account == "" {
+		account = "ACCOUNT"
+	}
+	return "\nTo close one, once it is understood (credits may correct the account, either way):\n\n" +
+		"  kubectl create -f - <<'EOF'\n" +
+		"  apiVersion: " + v1alpha1.GroupVersion.String() + "\n" +
+		"  kind: CreditAdjustment\n" +
+		"  metadata: {generateName: " + account + "-}\n" +
+		"  spec:\n" +
+		"    account: " + account + "\n" +
+		"    credits: \"0\"\n" +
+		"    discrepancy: " + strconv.QuoteToASCII(d.Key) + "\n" +
+		"    reason: what it was, and why this settles it\n" +
+		"  EOF\n"
 }
 
 // kindMeaning says what a discrepancy is and what it does to the bill.

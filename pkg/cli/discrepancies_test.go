@@ -30,19 +30,26 @@ var kept = []ledger.Discrepancy{
 	},
 }
 
+// closed is one that a person has closed.
+var closed = []ledger.Discrepancy{{
+	Key: "end-unknown", Kind: ledger.EndUnknown, PodUID: "p", Account: "team-b", Ledger: "a", Other: "b", FoundAt: now,
+	ResolvedAt: now.Add(time.Minute), Resolution: "the node was lost, see the log", ResolvedBy: "ops",
+}}
+
 func TestDiscrepanciesText(t *testing.T) {
 	t.Parallel()
 	out, err := run(t, &reader{discrepancies: kept}, "discrepancies", "--database-url-file=f")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `3 discrepancies, newest first, times in UTC
+	const want = `3 open discrepancies, newest first, times in UTC
 
 2026-03-17 15:04:05  EndUnknown
   account  team-b
   pod UID  21f7f8de-8051-5b89-8680-0195ef798b6a
   ledger   charged until 2026-03-02T09:00:30Z
   other    node n2 was [2J deleted
+  key      end-unknown
 
 2026-03-17 14:04:05  GPUChargedTwice
   account  team-a
@@ -52,11 +59,13 @@ func TestDiscrepanciesText(t *testing.T) {
            2026-03-02T09:01:00.123456Z)
   other    metered for pod 3d813cbb-47fb-32ba-91df-831e1593ac29
            [2026-03-02T09:00:30.5Z, 2026-03-02T09:02:00Z)
+  key      gpu-twice
 
 2026-03-17 13:04:05  UnknownAllocation
   pod UID  1b4e28ba-2fa1-11d2-883f-0016d3cca427
   ledger   no allocation
   other    node n1 metered [2026-03-02T09:00:00Z, 2026-03-02T09:01:00Z)
+  key      unknown-allocation:1b4e28ba-2fa1-11d2-883f-0016d3cca427:n1
 
 What they mean
 
@@ -71,6 +80,19 @@ GPUChargedTwice
 UnknownAllocation
   A node meters a pod that the ledger has not allocated there. It is not
   charged: GPUs are in use that nobody pays for.
+
+To close one, once it is understood (credits may correct the account, either way):
+
+  kubectl create -f - <<'EOF'
+  apiVersion: gpubank.io/v1alpha1
+  kind: CreditAdjustment
+  metadata: {generateName: team-b-}
+  spec:
+    account: team-b
+    credits: "0"
+    discrepancy: "end-unknown"
+    reason: what it was, and why this settles it
+  EOF
 `
 	if out != want {
 		t.Errorf("got\n%s\nwant\n%s", out, want)
@@ -85,11 +107,14 @@ func TestDiscrepanciesCommand(t *testing.T) {
 		output    string
 		problem   string
 	}{
-		{kept, "--database-url-file=f team-b", "1 discrepancy of account team-b", ""},
-		{nil, "--database-url-file=f", "There are no discrepancies: node, scheduler, pod status and ledger agree.\n", ""},
-		{kept[:1], "--database-url-file=f team-a", "There are no discrepancies of account team-a", ""},
+		{kept, "--database-url-file=f team-b", "1 open discrepancy of account team-b", ""},
+		{nil, "--database-url-file=f", "There are no open discrepancies: node, scheduler, pod status and ledger agree.\n", ""},
+		{kept[:1], "--database-url-file=f team-a", "There are no open discrepancies of account team-a", ""},
 		{kept[2:], "--database-url-file=f -o json", `"found_at": "2026-03-17T15:04:05Z"`, ""},
 		{nil, "--database-url-file=f -o json", "[]\n", ""},
+		{closed, "--database-url-file=f", "There are no open discrepancies:", ""},
+		{closed, "--database-url-file=f --all", "  closed   2026-03-17 15:05:05 by ops: the node was lost, see the log", ""},
+		{closed, "--database-url-file=f --all -o json", `"resolved_by": "ops"`, ""},
 		{kept, "--database-url-file=f nobody", "", `the ledger knows no account "nobody"`},
 		{kept, "team-a", "", "--database-url-file is missing"},
 		{kept, "--database-url-file=f team-a team-b", "", "accepts at most 1 arg(s)"},

@@ -16,61 +16,6 @@ import (
 	"github.com/gpubank/gpubank/test/cluster/clustertest"
 )
 
-// L35: entries with equal times, over several pages: none skipped, none repeated, and the statement adds up; so do
-// the statements of any two parts of a period.
-func TestStatementOfManyEqualTimes(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.teamWith("team", 10_000)
-	f.do(lt.Hold("job", "team", 1, 5_000), lt.Allocate("pod", "job", "team", 1))
-	const grants, charges = 1_200, 1_300
-	for half := range 2 {
-		f.clock.SetTime(lt.At(float64(90_000 + 1_000*half)))
-		var batch []ledger.Command
-		for i := half; i < grants; i += 2 {
-			batch = append(batch, lt.Grant(fmt.Sprint(i), "team", 1))
-		}
-		for i := half; i < charges; i += 2 {
-			batch = append(batch, lt.Interval("pod", 0, float64(i), float64(i+1)))
-		}
-		f.do(batch...)
-	}
-	read := func(from, to float64) ledger.Statement {
-		statement, err := f.store.Statement(t.Context(), "team", lt.At(from), lt.At(to))
-		if err != nil {
-			t.Fatal(err)
-		}
-		seen := make(map[int64]bool)
-		balance := statement.Opening
-		for i, l := range statement.Lines {
-			balance += l.Amount
-			if seen[l.EntryID] || l.Balance != balance || i > 0 && statement.Lines[i-1].RecordedAt.After(l.RecordedAt) {
-				t.Fatalf("line %d: %+v", i, l)
-			}
-			seen[l.EntryID] = true
-		}
-		if balance != statement.Closing {
-			t.Errorf("opening and lines add up to %d, closing is %d", balance, statement.Closing)
-		}
-		return statement
-	}
-	whole := read(0, 100_000)
-	if len(whole.Lines) != 1+grants+charges || whole.Opening != 0 || whole.Closing != (10_000+grants-charges)*ledger.Credit {
-		t.Errorf("%d lines, from %d to %d", len(whole.Lines), whole.Opening, whole.Closing)
-	}
-	first, second := read(0, 91_000), read(91_000, 100_000)
-	if first.Closing != second.Opening || len(first.Lines)+len(second.Lines) != len(whole.Lines) || second.Closing != whole.Closing {
-		t.Error("two statements of a period do not make the statement of the whole")
-	}
-	if w := second.Workloads[0]; w.ChargedInPeriod != charges/2*ledger.Credit || w.Charged != charges*ledger.Credit {
-		t.Errorf("workload of the second part: %+v", w)
-	}
-	empty, err := f.store.Statement(t.Context(), "nobody", lt.At(0), lt.At(1))
-	if err != nil || empty.Closing != 0 || len(empty.Lines) != 0 {
-		t.Errorf("statement of nobody: %+v, %v", empty, err)
-	}
-}
-
 // A quote answers as the hold would, and writes nothing.
 func TestQuoteWritesNothing(t *testing.T) {
 	t.Parallel()
