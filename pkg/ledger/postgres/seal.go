@@ -23,25 +23,15 @@ const (
 	waitingMost = 1_000_000
 )
 
-// SealResult says what one sealing transaction did.
-type SealResult struct {
-	// Entries were sealed, an entry of two accounts in both of their chains.
-	Entries int64
-	// More: there may be more to seal at once.
-	More bool
-	// Busy: another process was sealing; nothing was done.
-	Busy bool
-}
-
 // Seal extends the chains of some of the accounts that have new entries, in one transaction; call it again while it says More.
 // It takes no lock that any writer waits for, and waits for none. Killed at any point it has done all or nothing.
-func (s *Store) Seal(ctx context.Context) (result SealResult, err error) {
+func (s *Store) Seal(ctx context.Context) (result ledger.SealResult, err error) {
 	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		result, err = s.seal(ctx, tx)
 		return err
 	})
 	if err != nil {
-		return SealResult{}, fmt.Errorf("seal entries: %w", meaning(err))
+		return ledger.SealResult{}, fmt.Errorf("seal entries: %w", meaning(err))
 	}
 	if result.Entries == 0 && !result.More && !result.Busy {
 		// As in AccountsSince: an idle ledger must not hold changes back for ever.
@@ -57,21 +47,21 @@ type sealTask struct {
 	entries  []ledger.Entry
 }
 
-func (s *Store) seal(ctx context.Context, tx pgx.Tx) (SealResult, error) {
+func (s *Store) seal(ctx context.Context, tx pgx.Tx) (ledger.SealResult, error) {
 	var mine bool
 	if _, err := tx.Exec(ctx, query("TransactionSettings")); err != nil {
-		return SealResult{}, err
+		return ledger.SealResult{}, err
 	}
 	if err := tx.QueryRow(ctx, query("SealTurn")).Scan(&mine); err != nil || !mine {
-		return SealResult{Busy: err == nil}, err
+		return ledger.SealResult{Busy: err == nil}, err
 	}
 	tasks, err := sealWork(ctx, tx)
 	if err != nil || len(tasks) == 0 {
-		return SealResult{}, err
+		return ledger.SealResult{}, err
 	}
 	read, err := readNext(ctx, tx, tasks)
 	if err != nil {
-		return SealResult{}, err
+		return ledger.SealResult{}, err
 	}
 	seals, sealed := sealsOf(tasks, s.clock.Now())
 	done := tasks
@@ -88,9 +78,9 @@ func (s *Store) seal(ctx context.Context, tx pgx.Tx) (SealResult, error) {
 		w.exactly("SealProgress", 1, last.revision, last.head.Account)
 	}
 	if err := tx.SendBatch(ctx, &w.batch).Close(); err != nil {
-		return SealResult{}, err
+		return ledger.SealResult{}, err
 	}
-	return SealResult{Entries: sealed, More: read == sealEntries || len(tasks) == sealAccounts}, nil
+	return ledger.SealResult{Entries: sealed, More: read == sealEntries || len(tasks) == sealAccounts}, nil
 }
 
 func sealWork(ctx context.Context, tx pgx.Tx) ([]sealTask, error) {
@@ -175,28 +165,19 @@ func (s *Store) ChainHeads(ctx context.Context) ([]ledger.ChainHead, error) {
 	return readAll(ctx, s, "SealHeads", func(row pgx.CollectableRow) (ledger.ChainHead, error) { return scanHead(row) })
 }
 
-// ChainReport is what a verification found.
-type ChainReport struct {
-	Violations []ledger.Violation
-	// Sealed entries agree with their chains but for the violations; Unsealed ones are not in a chain yet, since UnsealedSince
-	// at the longest. An entry of two accounts counts twice.
-	Sealed, Unsealed int64
-	UnsealedSince    time.Time
-}
-
 // VerifyChains hashes every sealed entry again, in one snapshot and page by page, and compares with the seals and with the heads
 // that pins names, which were read earlier by ChainHeads. Writers and the sealer go on meanwhile.
-func (s *Store) VerifyChains(ctx context.Context, pins []ledger.ChainHead) (report ChainReport, err error) {
+func (s *Store) VerifyChains(ctx context.Context, pins []ledger.ChainHead) (report ledger.ChainReport, err error) {
 	v := &chainWalk{pins: make(map[string][]ledger.ChainHead)}
 	for _, pin := range pins {
 		v.pins[pin.Account] = append(v.pins[pin.Account], pin)
 	}
 	err = s.snapshot(ctx, func(tx pgx.Tx) error {
-		v.report = ChainReport{}
+		v.report = ledger.ChainReport{}
 		return v.walk(ctx, tx)
 	})
 	if err != nil {
-		return ChainReport{}, fmt.Errorf("verify the chains of entries: %w", meaning(err))
+		return ledger.ChainReport{}, fmt.Errorf("verify the chains of entries: %w", meaning(err))
 	}
 	return v.report, nil
 }
@@ -205,7 +186,7 @@ func (s *Store) VerifyChains(ctx context.Context, pins []ledger.ChainHead) (repo
 type chainWalk struct {
 	pins   map[string][]ledger.ChainHead // of accounts that were not come to yet
 	at     *ledger.Verifier
-	report ChainReport
+	report ledger.ChainReport
 }
 
 func (v *chainWalk) walk(ctx context.Context, tx pgx.Tx) error {

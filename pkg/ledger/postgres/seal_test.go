@@ -37,7 +37,7 @@ func sealAll(t testing.TB, store *postgres.Store) (sealed int64) {
 	}
 }
 
-func verifyChains(t testing.TB, store *postgres.Store, pins ...ledger.ChainHead) postgres.ChainReport {
+func verifyChains(t testing.TB, store *postgres.Store, pins ...ledger.ChainHead) ledger.ChainReport {
 	t.Helper()
 	report, err := store.VerifyChains(context.Background(), pins)
 	if err != nil {
@@ -47,7 +47,7 @@ func verifyChains(t testing.TB, store *postgres.Store, pins ...ledger.ChainHead)
 }
 
 // sound asserts that neither the audit nor the chains find anything.
-func sound(t testing.TB, store *postgres.Store, pins ...ledger.ChainHead) postgres.ChainReport {
+func sound(t testing.TB, store *postgres.Store, pins ...ledger.ChainHead) ledger.ChainReport {
 	t.Helper()
 	violations, err := store.Audit(context.Background())
 	if err != nil {

@@ -164,3 +164,6 @@ ORDER BY 1, 2;
 -- name: AccountsDue
 -- Accounts on which something has fallen due and nobody has touched since, longest overdue first.
 SELECT name FROM account WHERE due_at <= $1 ORDER BY due_at, name LIMIT $2;
+
+-- name: AccountsFrozen
+SELECT {account} FROM account WHERE frozen <> '' ORDER BY name;
