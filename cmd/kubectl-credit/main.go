@@ -16,7 +16,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	command := cli.NewCommand(cli.Dependencies{OpenLedger: openLedger, Now: time.Now})
+	command := cli.NewCommand(cli.Dependencies{OpenLedger: openLedger, OpenWriter: openWriter, Now: time.Now})
 	err := command.ExecuteContext(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error: "+err.Error())
@@ -26,4 +26,12 @@ func main() {
 
 func openLedger(ctx context.Context, databaseURLFile string) (cli.LedgerReader, error) {
 	return postgres.OpenFile(ctx, databaseURLFile, postgres.Options{})
+}
+
+func openWriter(ctx context.Context, databaseURLFile string) (cli.LedgerWriter, error) {
+	reader, err := openLedger(ctx, databaseURLFile)
+	if err != nil {
+		return nil, err
+	}
+	return reader.(*postgres.Store), nil
 }

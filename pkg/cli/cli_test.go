@@ -85,6 +85,14 @@ func (r *reader) Size(context.Context) (ledger.Size, error) {
 	return ledger.Size{Accounts: 1, Reservations: 340, Allocations: 402, Intervals: 98_765, Entries: 1_234_567}, nil
 }
 
+func (r *reader) VerifyChains(context.Context, []ledger.ChainHead) (ledger.ChainReport, error) {
+	return ledger.ChainReport{Sealed: 1_234_000, Unsealed: 567}, r.err
+}
+
+func (r *reader) ChainHeads(context.Context) ([]ledger.ChainHead, error) {
+	return []ledger.ChainHead{{Account: "team-a", Entries: 7, LastEntry: 9, LastRecordedAt: now}}, r.err
+}
+
 func (r *reader) Close() { r.closed = true }
 
 // run executes the command against store and returns what it wrote.

@@ -20,6 +20,8 @@ import (
 type Dependencies struct {
 	// OpenLedger connects to the ledger's database whose URL is in a file.
 	OpenLedger func(ctx context.Context, databaseURLFile string) (LedgerReader, error)
+	// OpenWriter does so with the right to write; it comes before the first command is submitted.
+	OpenWriter func(ctx context.Context, databaseURLFile string) (LedgerWriter, error)
 	Now        func() time.Time
 }
 
@@ -45,7 +47,7 @@ func NewCommand(deps Dependencies) *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&where.kubeconfig, "kubeconfig", "", "Path of the kubeconfig file; default as kubectl's.")
 	root.PersistentFlags().StringVar(&where.context, "context", "", "Name of the kubeconfig context to use.")
-	root.AddCommand(balanceCommand(&where), statementCommand(deps), discrepanciesCommand(deps), auditCommand(deps))
+	root.AddCommand(balanceCommand(&where), statementCommand(deps), discrepanciesCommand(deps), auditCommand(deps), unfreezeCommand(deps))
 	return root
 }
 
