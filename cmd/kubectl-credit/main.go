@@ -29,9 +29,5 @@ func openLedger(ctx context.Context, databaseURLFile string) (cli.LedgerReader, 
 }
 
 func openWriter(ctx context.Context, databaseURLFile string) (cli.LedgerWriter, error) {
-	reader, err := openLedger(ctx, databaseURLFile)
-	if err != nil {
-		return nil, err
-	}
-	return reader.(*postgres.Store), nil
+	return postgres.OpenFile(ctx, databaseURLFile, postgres.Options{})
 }

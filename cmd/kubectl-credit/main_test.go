@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,12 +54,22 @@ func TestReadsARealLedger(t *testing.T) {
 	if err := cluster.WriteURLFile(file, clustertest.URLAs(t, cluster.ReaderRole, url)); err != nil {
 		t.Fatal(err)
 	}
+	// But for unfreezing; a rehearsal needs no more either.
+	writers := filepath.Join(t.TempDir(), "writers-url")
+	if err := cluster.WriteURLFile(writers, clustertest.URLAs(t, cluster.ControllerRole, url)); err != nil {
+		t.Fatal(err)
+	}
 	expect := func(code int, wants string, arguments ...string) string {
 		t.Helper()
 		command := cli.NewCommand(cli.Dependencies{OpenLedger: openLedger, OpenWriter: openWriter, Now: time.Now})
 		var out bytes.Buffer
 		command.SetOut(&out)
-		command.SetArgs(append(arguments, "--database-url-file="+file))
+		if arguments[0] == "unfreeze" && slices.Contains(arguments, "--commit") {
+			arguments = append(arguments, "--database-url-file="+writers)
+		} else {
+			arguments = append(arguments, "--database-url-file="+file)
+		}
+		command.SetArgs(arguments)
 		err := command.ExecuteContext(t.Context())
 		if cli.ExitCode(err) != code || !strings.Contains(strings.Join(strings.Fields(out.String()), " "), wants) {
 			t.Errorf("%v: exit code %d, %v, want %d and %q\n%s", arguments, cli.ExitCode(err), err, code, wants, out.String())

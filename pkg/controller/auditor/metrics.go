@@ -43,7 +43,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "gpubank_ledger_open_discrepancies", Help: "Disagreements of node, scheduler, pod status and ledger that no adjustment has closed, by kind.",
 		}, []string{"kind"}),
 		success: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "gpubank_ledger_last_success_timestamp_seconds", Help: "When this process last did it all: seal, audit or compare.",
+			Name: "gpubank_ledger_last_success_timestamp_seconds", Help: "When this process last did it all (seal, audit, compare), or began to lead.",
 		}, []string{"task"}),
 	}
 	registry.MustRegister(m.violations, m.frozen, m.sealed, m.unsealed, m.discrepancies, m.success)
