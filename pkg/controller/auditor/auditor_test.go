@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/url"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -279,5 +281,34 @@ func TestDisagreementIsKeptUntilClosed(t *testing.T) {
 	w.pass("compare", compareEvery)
 	if open := w.metric("gpubank_ledger_open_discrepancies", string(ledger.NodeDiffers)); open != 0 {
 		t.Errorf("%v open after it was closed", open)
+	}
+}
+
+// The alerts that are shipped ask for metrics that there are.
+func TestAlertsNameMetricsThatExist(t *testing.T) {
+	t.Parallel()
+	rules, err := os.ReadFile("../../../manifests/alerts/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := watch(t)
+	w.pass("audit", auditEvery+auditEvery/10)
+	w.pass("compare", compareEvery)
+	families, err := w.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := make(map[string]bool)
+	for _, family := range families {
+		known[family.GetName()] = true
+	}
+	named := regexp.MustCompile(`gpubank_[a-z_]+`).FindAllString(string(rules), -1)
+	if len(named) < 5 {
+		t.Errorf("the rules name %v", named)
+	}
+	for _, name := range named {
+		if !known[name] {
+			t.Errorf("the rules ask for %s, which is no metric of the auditor", name)
+		}
 	}
 }
