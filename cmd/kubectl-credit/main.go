@@ -16,7 +16,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	command := cli.NewCommand(cli.Dependencies{OpenLedger: openLedger, Quote: quote, Now: time.Now})
+	command := cli.NewCommand(cli.Dependencies{OpenLedger: openLedger, OpenWriter: openWriter, Quote: quote, Now: time.Now})
 	err := command.ExecuteContext(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error: "+err.Error())
@@ -25,5 +25,9 @@ func main() {
 }
 
 func openLedger(ctx context.Context, databaseURLFile string) (cli.Ledger, error) {
+	return postgres.OpenFile(ctx, databaseURLFile, postgres.Options{})
+}
+
+func openWriter(ctx context.Context, databaseURLFile string) (cli.LedgerWriter, error) {
 	return postgres.OpenFile(ctx, databaseURLFile, postgres.Options{})
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,21 +54,63 @@ func TestReadsARealLedger(t *testing.T) {
 	if err := cluster.WriteURLFile(file, clustertest.URLAs(t, cluster.ReaderRole, url)); err != nil {
 		t.Fatal(err)
 	}
-	expect := func(code int, wants string, arguments ...string) {
+	// But for unfreezing; a rehearsal needs no more either.
+	writers := filepath.Join(t.TempDir(), "writers-url")
+	if err := cluster.WriteURLFile(writers, clustertest.URLAs(t, cluster.ControllerRole, url)); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(code int, wants string, arguments ...string) string {
 		t.Helper()
-		command := cli.NewCommand(cli.Dependencies{OpenLedger: openLedger, Now: time.Now})
+		command := cli.NewCommand(cli.Dependencies{OpenLedger: openLedger, OpenWriter: openWriter, Now: time.Now})
 		var out bytes.Buffer
 		command.SetOut(&out)
-		command.SetArgs(append(arguments, "--database-url-file="+file))
+		if arguments[0] == "unfreeze" && slices.Contains(arguments, "--commit") {
+			arguments = append(arguments, "--database-url-file="+writers)
+		} else {
+			arguments = append(arguments, "--database-url-file="+file)
+		}
+		command.SetArgs(arguments)
 		err := command.ExecuteContext(t.Context())
 		if cli.ExitCode(err) != code || !strings.Contains(strings.Join(strings.Fields(out.String()), " "), wants) {
 			t.Errorf("%v: exit code %d, %v, want %d and %q\n%s", arguments, cli.ExitCode(err), err, code, wants, out.String())
 		}
 		t.Logf("%v\n%s", arguments, out.String())
+		return out.String()
 	}
 	expect(0, "GPUCountDiffers account team-a pod UID pod ledger 2 GPUs allocated other 1 GPUs held: GPU-1", "discrepancies", "team-a")
 	expect(0, "over 1 account, 1 reservation, 1 allocation, 1 interval and 2 entries.", "audit")
 	expect(0, "closing balance", "statement", "team-a")
+	expect(0, "0 sealed entries agree with the chains of their accounts; 2 entries are not sealed yet", "audit")
+	for sealed := int64(0); sealed < 2; {
+		result, err := store.Seal(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sealed += result.Entries
+	}
+	heads := filepath.Join(t.TempDir(), "heads")
+	if err := os.WriteFile(heads, []byte(expect(0, "team-a 2 ", "audit", "--heads")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expect(0, "2 sealed entries agree with the chains of their accounts, and these with 1 pinned head; 0 entries are not sealed yet", "audit", "--verify-heads="+heads)
+	expect(2, "", "audit", "--verify-heads="+file)
+	expect(2, "", "audit", "--heads", "--verify-heads="+heads)
+
+	// An account that an audit froze goes on when a person says so, and not by a rehearsal.
+	expect(2, "", "unfreeze", "team-a", "--reason=r", "--by=b") // it is not frozen
+	if verdict, err := store.Submit(t.Context(), ledger.FreezeAccount{Key: "f", Account: "team-a", Reason: "audit found something"}); err != nil || verdict.Refusal != nil {
+		t.Fatal(verdict.Refusal, err)
+	}
+	expect(2, "", "unfreeze", "team-a", "--by=b")
+	expect(2, "", "unfreeze", "team-x", "--reason=r", "--by=b")
+	expect(0, "is frozen: audit found something An audit just now finds nothing wrong with it. Nothing was changed.", "unfreeze", "team-a", "--reason=r", "--by=b")
+	if account, _, err := store.Account(t.Context(), "team-a"); err != nil || account.Frozen == "" {
+		t.Errorf("unfrozen by a rehearsal: %+v, %v", account, err)
+	}
+	expect(0, "Account team-a may hold and move credits again.", "unfreeze", "team-a", "--reason=r", "--by=b", "--commit")
+	if account, _, err := store.Account(t.Context(), "team-a"); err != nil || account.Frozen != "" {
+		t.Errorf("still frozen: %+v, %v", account, err)
+	}
 
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
@@ -76,5 +120,5 @@ func TestReadsARealLedger(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), "UPDATE account SET balance = balance + 1"); err != nil {
 		t.Fatal(err)
 	}
-	expect(1, "account team-a: balance is 990000001", "audit")
+	expect(1, "account team-a: balance is 990000001, should be 990000000, by its entries and open reservations", "audit")
 }

@@ -21,6 +21,10 @@ type Auditor interface {
 	Audit(ctx context.Context) ([]ledger.Violation, error)
 	// Size counts what an Audit after it goes over.
 	Size(ctx context.Context) (ledger.Size, error)
+	// VerifyChains compares every sealed entry with its seal, and the chains with heads that were pinned earlier.
+	VerifyChains(ctx context.Context, pins []ledger.ChainHead) (ledger.ChainReport, error)
+	// ChainHeads returns the end of every account's chain.
+	ChainHeads(ctx context.Context) ([]ledger.ChainHead, error)
 }
 
 // ErrUnsound says that an audit was carried out and found violations.
@@ -31,17 +35,33 @@ const auditTimeout = 10 * time.Minute
 
 func auditCommand(deps Dependencies) *cobra.Command {
 	var access *ledgerAccess
+	var heads bool
+	var pinned string
 	command := &cobra.Command{
 		Use:   "audit",
-		Short: "Check every invariant of the ledger (needs read access to its database)",
-		Long: "Check every invariant of the ledger from the rows themselves, in one snapshot, and say what each violation means.\n\n" +
+		Short: "Check every invariant of the ledger, and every entry against its seal (needs read access to its database)",
+		Long: "Check every invariant of the ledger from the rows themselves, and every sealed entry against the hash chain of its\n" +
+			"account, and say what each violation means. A violation of the chain names the first entry that differs.\n\n" +
+			"Who may change everything in the database can also make all seals anew. To find even that, keep the ends of the chains\n" +
+			"where that person has no rights: --heads prints them, one account a line; later, --verify-heads FILE checks that\n" +
+			"they are still in the chains.\n\n" +
 			"It is read from the ledger's PostgreSQL database, not through the API server, so it needs a role that may read\n" +
 			"that database. It changes nothing, and nothing waits for it, but it reads every entry.\n\n" +
 			"Exit codes: 0 the ledger is sound; 1 there are violations; 2 the audit could not be carried out.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
+			if heads && pinned != "" {
+				return errors.New("--heads and --verify-heads: choose one")
+			}
+			pins, err := readPins(pinned)
+			if err != nil {
+				return err
+			}
 			return access.read(command, func(ctx context.Context, store LedgerReader) error {
-				result, err := runAudit(ctx, store)
+				if heads {
+					return printHeads(ctx, command, access.format, store)
+				}
+				result, err := runAudit(ctx, store, pins)
 				if err != nil {
 					return err
 				}
@@ -52,6 +72,8 @@ func auditCommand(deps Dependencies) *cobra.Command {
 			})
 		},
 	}
+	command.Flags().BoolVar(&heads, "heads", false, "Print the end of every account's chain, to be kept outside, and check nothing.")
+	command.Flags().StringVar(&pinned, "verify-heads", "", "File with what --heads printed earlier: check that it is still in the chains.")
 	access = addAccess(command, deps, auditTimeout)
 	return command
 }
@@ -60,19 +82,29 @@ func auditCommand(deps Dependencies) *cobra.Command {
 type auditResult struct {
 	Sound bool `json:"sound"`
 	// Checked is what there was when the audit began.
-	Checked    ledger.Size        `json:"checked"`
-	Violations []ledger.Violation `json:"violations"`
+	Checked ledger.Size `json:"checked"`
+	// Sealed counts the entries in the chains and Unsealed those that are not yet, once for each account that they concern;
+	// PinnedHeads those of --verify-heads.
+	Sealed      int64              `json:"sealed"`
+	Unsealed    int64              `json:"unsealed"`
+	PinnedHeads int                `json:"pinned_heads,omitempty"`
+	Violations  []ledger.Violation `json:"violations"`
 }
 
-func runAudit(ctx context.Context, store Auditor) (auditResult, error) {
+func runAudit(ctx context.Context, store Auditor, pins []ledger.ChainHead) (auditResult, error) {
 	size, err := store.Size(ctx)
 	if err != nil {
 		return auditResult{}, fmt.Errorf("count what is to be audited: %w", err)
+	}
+	chains, err := store.VerifyChains(ctx, pins)
+	if err != nil {
+		return auditResult{}, err
 	}
 	found, err := store.Audit(ctx)
 	if err != nil {
 		return auditResult{}, err
 	}
+	found = append(chains.Violations, found...)
 	slices.SortStableFunc(found, func(a, b ledger.Violation) int {
 		// I2 before I10.
 		return cmp.Or(cmp.Compare(len(a.Invariant), len(b.Invariant)), cmp.Compare(a.Invariant, b.Invariant))
@@ -80,7 +112,9 @@ func runAudit(ctx context.Context, store Auditor) (auditResult, error) {
 	if found == nil {
 		found = []ledger.Violation{} // JSON says [] when there are none
 	}
-	return auditResult{Sound: len(found) == 0, Checked: size, Violations: found}, nil
+	return auditResult{
+		Sound: len(found) == 0, Checked: size, Sealed: chains.Sealed, Unsealed: chains.Unsealed, PinnedHeads: len(pins), Violations: found,
+	}, nil
 }
 
 func (r auditResult) writeText(out io.Writer) error {
@@ -92,6 +126,7 @@ func (r auditResult) writeText(out io.Writer) error {
 		counted(s.Entries, "entry", "entries"))
 	if r.Sound {
 		text.WriteString(paragraph("", "The ledger is sound: all its invariants hold over "+checked+"."))
+		text.WriteString(paragraph("", r.chains()))
 	} else {
 		text.WriteString(paragraph("", fmt.Sprintf("The ledger is NOT sound: %s in %s. Amounts are in microcredits, 1,000,000 to a credit.",
 			plural(len(r.Violations), "violation", "violations"), checked)))
@@ -104,6 +139,15 @@ func (r auditResult) writeText(out io.Writer) error {
 	}
 	_, err := io.WriteString(out, text.String())
 	return err
+}
+
+// chains says how far the chains reach.
+func (r auditResult) chains() string {
+	text := "Its history is what was written: " + counted(r.Sealed, "sealed entry agrees", "sealed entries agree") + " with the chains of their accounts"
+	if r.PinnedHeads > 0 {
+		text += ", and these with " + counted(int64(r.PinnedHeads), "pinned head", "pinned heads")
+	}
+	return text + "; " + counted(r.Unsealed, "entry is", "entries are") + " not sealed yet. An entry of two accounts counts twice."
 }
 
 // counted is plural with thousands separated.
@@ -137,8 +181,8 @@ func invariantMeaning(invariant string) string {
 	case "I7":
 		return "A pod was placed by a scheduler that never led, or the guard against it is missing: two schedulers may have spent at once."
 	case "I8":
-		return "The guard that keeps entries from being edited or deleted is missing or off: history may have been changed. " +
-			"Compare with a backup before trusting statements."
+		return "An entry is not what was sealed, or the guard that keeps entries from being edited or deleted is missing or off: history may " +
+			"have been changed. Compare with a backup before trusting statements."
 	case "I9":
 		return "What was metered and what was charged differ in total: usage is missing from the bill, or was billed without being metered."
 	case "I10":

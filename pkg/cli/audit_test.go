@@ -3,6 +3,8 @@ package cli
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,6 +17,9 @@ func TestAuditOfASoundLedger(t *testing.T) {
 	out, err := run(t, &reader{}, "audit", "--database-url-file=f")
 	const want = `The ledger is sound: all its invariants hold over 1 account, 340 reservations,
 402 allocations, 98,765 intervals and 1,234,567 entries.
+Its history is what was written: 1,234,000 sealed entries agree with the chains
+of their accounts; 567 entries are not sealed yet. An entry of two accounts
+counts twice.
 `
 	if ExitCode(err) != 0 || out != want {
 		t.Errorf("%v, got\n%s\nwant\n%s", err, out, want)
@@ -89,6 +94,35 @@ func TestEveryInvariantHasAMeaning(t *testing.T) {
 	for _, invariant := range invariants {
 		if strings.Contains(invariantMeaning(invariant[1]), "does not know") {
 			t.Errorf("%s has no meaning", invariant[1])
+		}
+	}
+}
+
+// What cannot be read as heads is said, and never passes for heads that were verified.
+func TestReadPins(t *testing.T) {
+	t.Parallel()
+	const hash = "84e43035193fea41e17aa61ba2f7ee47f0d964f702b4275093ee45944a62cc27"
+	for text, problem := range map[string]string{
+		headsTitle + "\n\nteam-a 7 " + hash + "\n": "",
+		"":                              "has no heads",
+		headsTitle + "\n":               "has no heads",
+		"team-a 7":                      "line 1: 2 fields",
+		"team-a seven " + hash:          "is no number of entries",
+		"team-a 0 " + hash:              "is no number of entries",
+		"team-a 7 " + hash[1:]:          "hexadecimal",
+		"team-a 7 " + hash + "00":       "hexadecimal",
+		"# x\nteam-a 7 " + hash + "\n[": "line 3: 1 fields",
+	} {
+		file := filepath.Join(t.TempDir(), "heads")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		pins, err := readPins(file)
+		if problem == "" && (err != nil || len(pins) != 1 || pins[0].Entries != 7 || pins[0].Hash[0] != 0x84) {
+			t.Errorf("%q: %+v, %v", text, pins, err)
+		}
+		if problem != "" && (err == nil || !strings.Contains(err.Error(), problem)) {
+			t.Errorf("%q: %v, want %q", text, err, problem)
 		}
 	}
 }

@@ -94,6 +94,14 @@ func (r *reader) Rebuild(context.Context) (int, error) {
 	return len(r.violations), r.err
 }
 
+func (r *reader) VerifyChains(context.Context, []ledger.ChainHead) (ledger.ChainReport, error) {
+	return ledger.ChainReport{Sealed: 1_234_000, Unsealed: 567}, r.err
+}
+
+func (r *reader) ChainHeads(context.Context) ([]ledger.ChainHead, error) {
+	return []ledger.ChainHead{{Account: "team-a", Entries: 7, LastEntry: 9, LastRecordedAt: now}}, r.err
+}
+
 func (r *reader) Close() { r.closed = true }
 
 // run executes the command against store and returns what it wrote.

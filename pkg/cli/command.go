@@ -19,6 +19,8 @@ import (
 type Dependencies struct {
 	// OpenLedger connects to the ledger's database whose URL is in a file.
 	OpenLedger func(ctx context.Context, databaseURLFile string) (Ledger, error)
+	// OpenWriter does so with the right to write; it comes before the first command is submitted.
+	OpenWriter func(ctx context.Context, databaseURLFile string) (LedgerWriter, error)
 	// Quote says what would become of a workload that is created now, as admission decides it.
 	Quote QuoteFunc
 	Now   func() time.Time
@@ -49,7 +51,7 @@ func NewCommand(deps Dependencies) *cobra.Command {
 	root.PersistentFlags().StringVar(&where.context, "context", "", "Name of the kubeconfig context to use.")
 	root.AddCommand(
 		balanceCommand(&where, deps), quoteCommand(&where, deps), statementCommand(deps), lotsCommand(deps), spendCommand(deps),
-		discrepanciesCommand(deps), auditCommand(deps), rebuildCommand(deps),
+		discrepanciesCommand(deps), auditCommand(deps), rebuildCommand(deps), unfreezeCommand(deps),
 	)
 	return root
 }

@@ -172,7 +172,26 @@ func kindMeaning(kind ledger.DiscrepancyKind) string {
 	case ledger.UnknownAllocation:
 		return "A node meters a pod that the ledger has not allocated there. It is not charged: GPUs are in use that nobody pays for."
 	}
+	if meaning, known := comparedMeaning[kind]; known {
+		return meaning
+	}
 	return "This version of kubectl credit does not know the kind."
+}
+
+// comparedMeaning is kindMeaning for what is found by comparing what the sides say at a moment.
+var comparedMeaning = map[ledger.DiscrepancyKind]string{
+	ledger.NodeDiffers: "The API server shows the pod on another node than it was allocated on. It is charged as allocated; what the other " +
+		"node meters is not.",
+	ledger.GPUsDiffer: "The node metered the pod on other GPUs than it named first. A pod keeps the GPUs that it was admitted with, so look at " +
+		"the node. The allocated number is charged.",
+	ledger.MeteringGap: "The node's agent reports other pods and has stopped to report this one. What nobody measures is charged from the " +
+		"pod's own start and finish when it ends, and marked as derived.",
+	ledger.NodeOvercommitted: "Allocations that are open on one node have more GPUs together than the node. All are charged; either two " +
+		"schedulers placed pods there, or one of them is not running any more.",
+	ledger.OpenAfterPod: "The pod is over or gone, and its allocation is still open: its GPUs count as taken, and credits stay set aside, " +
+		"until it is ended.",
+	ledger.RunsUnallocated: "A pod holds GPUs in a namespace that an account pays for, and the ledger has no open allocation for it: GPUs are " +
+		"in use that nobody pays for.",
 }
 
 // plural is "1 one" or "n many".

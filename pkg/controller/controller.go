@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/gpubank/gpubank/api/v1alpha1"
 	"github.com/gpubank/gpubank/pkg/controller/accounts"
+	"github.com/gpubank/gpubank/pkg/controller/auditor"
 	"github.com/gpubank/gpubank/pkg/controller/intake"
 	"github.com/gpubank/gpubank/pkg/controller/lifecycle"
 	"github.com/gpubank/gpubank/pkg/servingcert"
@@ -43,6 +45,7 @@ type Ledger interface {
 	intake.Ledger
 	accounts.BalanceReader
 	accounts.DueLedger
+	auditor.Ledger
 }
 
 // Dependencies are what a process brings.
@@ -86,6 +89,9 @@ func New(ctx context.Context, settings Settings, deps Dependencies) (manager.Man
 		NodeGrace: settings.NodeGrace, Clock: deps.Clock, Registry: deps.Registry,
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := addAuditor(mgr, settings, deps); err != nil {
 		return nil, err
 	}
 	if err := addIntake(mgr, settings, deps); err != nil {
@@ -174,6 +180,16 @@ func addAccounts(mgr manager.Manager, settings Settings, deps Dependencies) erro
 		}).SetupWithManager(mgr),
 		(&accounts.ClassReconciler{Client: mgr.GetClient(), Ledger: deps.Ledger, Resync: settings.Resync, Clock: deps.Clock}).SetupWithManager(mgr),
 	)
+}
+
+func addAuditor(mgr manager.Manager, settings Settings, deps Dependencies) error {
+	seed := uint64(deps.Clock.Now().UnixNano())
+	return mgr.Add(auditor.New(auditor.Options{
+		Ledger: deps.Ledger, Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("credit-controller"),
+		SealInterval: settings.SealInterval, AuditInterval: settings.AuditInterval,
+		CompareInterval: settings.CompareInterval, SettleTime: settings.CompareSettle,
+		Clock: deps.Clock, Random: rand.New(rand.NewPCG(seed, 0)), Logger: mgr.GetLogger().WithName("auditor"), Registry: deps.Registry,
+	}))
 }
 
 // addIntake adds the intake and whatever keeps its certificate.

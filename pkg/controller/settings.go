@@ -30,6 +30,11 @@ type Settings struct {
 	Resync               time.Duration
 	NodeGrace            time.Duration
 
+	SealInterval    time.Duration
+	AuditInterval   time.Duration
+	CompareInterval time.Duration
+	CompareSettle   time.Duration
+
 	HealthProbeAddress string
 	MetricsAddress     string
 }
@@ -47,6 +52,10 @@ func (s *Settings) Bind(flags *flag.FlagSet) {
 	flags.BoolVar(&s.AllowShortHoldExpiry, "allow-short-hold-expiry", false, "Accept a --hold-expiry below "+leastHoldExpiry.String()+". For tests: a Job that is slow to be stored may lose its hold.")
 	flags.DurationVar(&s.Resync, "resync", time.Minute, "How often everything that the ledger holds open is compared with the cluster, whatever the watches said.")
 	flags.DurationVar(&s.NodeGrace, "node-grace", time.Minute, "Age of a node's last lease renewal from which its pods' allocations are suspect.")
+	flags.DurationVar(&s.SealInterval, "seal-interval", 10*time.Second, "How often new entries are sealed. Until then a change of one leaves no trace in the chain.")
+	flags.DurationVar(&s.AuditInterval, "audit-interval", time.Hour, "How often every seal and every invariant is verified, give or take a tenth. It reads every entry.")
+	flags.DurationVar(&s.CompareInterval, "compare-interval", time.Minute, "How often ledger, scheduler, pod status and node agents are compared.")
+	flags.DurationVar(&s.CompareSettle, "compare-settle", 5*time.Minute, "How long they must disagree before it is kept as a discrepancy.")
 	flags.StringVar(&s.HealthProbeAddress, "health-probe-address", ":8081", "Address of /healthz and /readyz.")
 	flags.StringVar(&s.MetricsAddress, "metrics-address", ":8080", "Address of /metrics; 0 for none.")
 }
@@ -60,7 +69,9 @@ func (s *Settings) Validate() error {
 	if s.HoldExpiry < leastHoldExpiry && !s.AllowShortHoldExpiry {
 		problems = append(problems, fmt.Errorf("--hold-expiry=%s is below %s: the API server could still be storing the object; set more", s.HoldExpiry, leastHoldExpiry))
 	}
-	for name, value := range map[string]time.Duration{"hold-expiry": s.HoldExpiry, "resync": s.Resync, "node-grace": s.NodeGrace} {
+	for name, value := range map[string]time.Duration{"hold-expiry": s.HoldExpiry, "resync": s.Resync, "node-grace": s.NodeGrace,
+		"seal-interval": s.SealInterval, "audit-interval": s.AuditInterval, "compare-interval": s.CompareInterval,
+	} {
 		if value < time.Second {
 			problems = append(problems, fmt.Errorf("--%s=%s is below 1s; set more", name, value))
 		}

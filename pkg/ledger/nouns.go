@@ -328,7 +328,38 @@ const (
 	EndUnknown DiscrepancyKind = "EndUnknown"
 	// UnknownAllocation: a node meters a pod that the ledger has no allocation for.
 	UnknownAllocation DiscrepancyKind = "UnknownAllocation"
+
+	// Those below are found by comparing what the sides say now, see docs/designs/discrepancies.md; those above when a report
+	// comes in.
+
+	// NodeDiffers: the API server shows the pod on another node than it was allocated on.
+	NodeDiffers DiscrepancyKind = "NodeDiffers"
+	// GPUsDiffer: the node metered the pod on other GPUs than it first reported.
+	GPUsDiffer DiscrepancyKind = "GPUsDiffer"
+	// MeteringGap: the node's agent reports other pods' time and has stopped to report this one's.
+	MeteringGap DiscrepancyKind = "MeteringGap"
+	// NodeOvercommitted: allocations that are open on one node have more GPUs than the node.
+	NodeOvercommitted DiscrepancyKind = "NodeOvercommitted"
+	// OpenAfterPod: the pod is over or gone, and its allocation is still open.
+	OpenAfterPod DiscrepancyKind = "OpenAfterPod"
+	// RunsUnallocated: the API server shows a pod that holds GPUs, and the ledger has no open allocation for it.
+	RunsUnallocated DiscrepancyKind = "RunsUnallocated"
 )
+
+// DiscrepancyKinds lists every kind.
+var DiscrepancyKinds = []DiscrepancyKind{
+	IntervalConflict, IntervalOutsidePod, GPUChargedTwice, GPUCountDiffers, StartDiffers, EndUnknown, UnknownAllocation,
+	NodeDiffers, GPUsDiffer, MeteringGap, NodeOvercommitted, OpenAfterPod, RunsUnallocated,
+}
+
+// MeteredAllocation is an open allocation with what its node has reported of it.
+type MeteredAllocation struct {
+	Allocation
+	// MeteredUntil is the end of the latest interval that the node's agent sent; zero if it sent none.
+	MeteredUntil time.Time
+	// MeteredGPUs are the UUIDs of all the GPUs that it named, sorted.
+	MeteredGPUs []string
+}
 
 // Discrepancy is a disagreement kept for a person, with both sides. Key makes a repeat impossible.
 type Discrepancy struct {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // DifferenceKind says how an account's entries differ from their seals.
@@ -148,6 +149,25 @@ func (v *Verifier) comparePins() {
 
 func (v *Verifier) differ(kind DifferenceKind, entry int64, format string, args ...any) {
 	v.diffs = append(v.diffs, Difference{Account: v.head.Account, Kind: kind, Entry: entry, Detail: fmt.Sprintf(format, args...)})
+}
+
+// ChainReport is what a verification found.
+type ChainReport struct {
+	Violations []Violation
+	// Sealed entries agree with their chains but for the violations; Unsealed ones are not in a chain yet, since UnsealedSince
+	// at the longest. An entry of two accounts counts twice.
+	Sealed, Unsealed int64
+	UnsealedSince    time.Time
+}
+
+// SealResult is what one step of sealing did.
+type SealResult struct {
+	// Entries were sealed, an entry of two accounts in both of their chains.
+	Entries int64
+	// More: there may be more to seal at once.
+	More bool
+	// Busy: another process was sealing; nothing was done.
+	Busy bool
 }
 
 func firstID(found []Entry, otherwise int64) int64 {

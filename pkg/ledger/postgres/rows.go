@@ -45,11 +45,14 @@ func scanReservation(row pgx.CollectableRow) (r ledger.Reservation, err error) {
 	return r, err
 }
 
-func scanAllocation(row pgx.CollectableRow) (a ledger.Allocation, err error) {
+func scanAllocation(row pgx.CollectableRow) (ledger.Allocation, error) { return scanAllocationAnd(row) }
+
+// scanAllocationAnd reads the columns that a statement has behind an allocation's, too.
+func scanAllocationAnd(row pgx.CollectableRow, more ...any) (a ledger.Allocation, err error) {
 	var intendedAt, startedAt, endedAt, lastSeen *time.Time
-	err = row.Scan(&a.PodUID, &a.Pod.Namespace, &a.Pod.Name, &a.Reservation, &a.Account, &a.Node, &a.Class,
+	err = row.Scan(append([]any{&a.PodUID, &a.Pod.Namespace, &a.Pod.Name, &a.Reservation, &a.Account, &a.Node, &a.Class,
 		&a.RateVersion, &a.Rate, &a.GPUs, &a.GPUUUIDs, &a.LeaderEpoch, &a.State,
-		&intendedAt, &startedAt, &endedAt, &lastSeen, &a.Charged, &a.Refunded, &a.RefundedFor)
+		&intendedAt, &startedAt, &endedAt, &lastSeen, &a.Charged, &a.Refunded, &a.RefundedFor}, more...)...)
 	a.Pod.Kind = podKind
 	a.IntendedAt, a.StartedAt = fromNullable(intendedAt), fromNullable(startedAt)
 	a.EndedAt, a.LastSeen = fromNullable(endedAt), fromNullable(lastSeen)

@@ -306,12 +306,17 @@ func (w *writes) discrepancies(rows []ledger.Discrepancy) {
 	if len(rows) == 0 {
 		return
 	}
-	w.batch.Queue(query("DiscrepancyInsert"),
+	w.batch.Queue(query("DiscrepancyInsert"), discrepancyColumns(rows)...)
+}
+
+func discrepancyColumns(rows []ledger.Discrepancy) []any {
+	return []any{
 		column(rows, func(d *ledger.Discrepancy) string { return d.Key }),
 		column(rows, func(d *ledger.Discrepancy) string { return string(d.Kind) }),
 		column(rows, func(d *ledger.Discrepancy) string { return d.PodUID }),
 		column(rows, func(d *ledger.Discrepancy) string { return d.Account }),
 		column(rows, func(d *ledger.Discrepancy) string { return d.Ledger }),
 		column(rows, func(d *ledger.Discrepancy) string { return d.Other }),
-		column(rows, func(d *ledger.Discrepancy) time.Time { return d.FoundAt }))
+		column(rows, func(d *ledger.Discrepancy) time.Time { return d.FoundAt }),
+	}
 }

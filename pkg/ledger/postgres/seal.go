@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"time"
 
@@ -16,32 +15,19 @@ const (
 	// sealAccounts and sealEntries bound one sealing transaction to well below a second and some megabytes.
 	sealAccounts = 512
 	sealEntries  = 20_000
-	// A verification holds sealPage seals in memory, and the entries of as many of them as have pageEntries or so.
-	sealPage    = 500
-	pageEntries = 20_000
 	// waitingMost bounds the counting of what is to be sealed; beyond it the figure is of no more use.
 	waitingMost = 1_000_000
 )
 
-// SealResult says what one sealing transaction did.
-type SealResult struct {
-	// Entries were sealed, an entry of two accounts in both of their chains.
-	Entries int64
-	// More: there may be more to seal at once.
-	More bool
-	// Busy: another process was sealing; nothing was done.
-	Busy bool
-}
-
 // Seal extends the chains of some of the accounts that have new entries, in one transaction; call it again while it says More.
 // It takes no lock that any writer waits for, and waits for none. Killed at any point it has done all or nothing.
-func (s *Store) Seal(ctx context.Context) (result SealResult, err error) {
+func (s *Store) Seal(ctx context.Context) (result ledger.SealResult, err error) {
 	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		result, err = s.seal(ctx, tx)
 		return err
 	})
 	if err != nil {
-		return SealResult{}, fmt.Errorf("seal entries: %w", meaning(err))
+		return ledger.SealResult{}, fmt.Errorf("seal entries: %w", meaning(err))
 	}
 	if result.Entries == 0 && !result.More && !result.Busy {
 		// As in AccountsSince: an idle ledger must not hold changes back for ever.
@@ -57,21 +43,21 @@ type sealTask struct {
 	entries  []ledger.Entry
 }
 
-func (s *Store) seal(ctx context.Context, tx pgx.Tx) (SealResult, error) {
+func (s *Store) seal(ctx context.Context, tx pgx.Tx) (ledger.SealResult, error) {
 	var mine bool
 	if _, err := tx.Exec(ctx, query("TransactionSettings")); err != nil {
-		return SealResult{}, err
+		return ledger.SealResult{}, err
 	}
 	if err := tx.QueryRow(ctx, query("SealTurn")).Scan(&mine); err != nil || !mine {
-		return SealResult{Busy: err == nil}, err
+		return ledger.SealResult{Busy: err == nil}, err
 	}
 	tasks, err := sealWork(ctx, tx)
 	if err != nil || len(tasks) == 0 {
-		return SealResult{}, err
+		return ledger.SealResult{}, err
 	}
 	read, err := readNext(ctx, tx, tasks)
 	if err != nil {
-		return SealResult{}, err
+		return ledger.SealResult{}, err
 	}
 	seals, sealed := sealsOf(tasks, s.clock.Now())
 	done := tasks
@@ -88,9 +74,9 @@ func (s *Store) seal(ctx context.Context, tx pgx.Tx) (SealResult, error) {
 		w.exactly("SealProgress", 1, last.revision, last.head.Account)
 	}
 	if err := tx.SendBatch(ctx, &w.batch).Close(); err != nil {
-		return SealResult{}, err
+		return ledger.SealResult{}, err
 	}
-	return SealResult{Entries: sealed, More: read == sealEntries || len(tasks) == sealAccounts}, nil
+	return ledger.SealResult{Entries: sealed, More: read == sealEntries || len(tasks) == sealAccounts}, nil
 }
 
 func sealWork(ctx context.Context, tx pgx.Tx) ([]sealTask, error) {
@@ -173,223 +159,6 @@ func (s *Store) UnsealedEntries(ctx context.Context) (int64, error) {
 // ChainHeads reads the end of every account's chain: what an auditor pins outside the database.
 func (s *Store) ChainHeads(ctx context.Context) ([]ledger.ChainHead, error) {
 	return readAll(ctx, s, "SealHeads", func(row pgx.CollectableRow) (ledger.ChainHead, error) { return scanHead(row) })
-}
-
-// ChainReport is what a verification found.
-type ChainReport struct {
-	Violations []ledger.Violation
-	// Sealed entries agree with their chains but for the violations; Unsealed ones are not in a chain yet, since UnsealedSince
-	// at the longest. An entry of two accounts counts twice.
-	Sealed, Unsealed int64
-	UnsealedSince    time.Time
-}
-
-// VerifyChains hashes every sealed entry again, in one snapshot and page by page, and compares with the seals and with the heads
-// that pins names, which were read earlier by ChainHeads. Writers and the sealer go on meanwhile.
-func (s *Store) VerifyChains(ctx context.Context, pins []ledger.ChainHead) (report ChainReport, err error) {
-	v := &chainWalk{pins: make(map[string][]ledger.ChainHead)}
-	for _, pin := range pins {
-		v.pins[pin.Account] = append(v.pins[pin.Account], pin)
-	}
-	err = s.snapshot(ctx, func(tx pgx.Tx) error {
-		v.report = ChainReport{}
-		return v.walk(ctx, tx)
-	})
-	if err != nil {
-		return ChainReport{}, fmt.Errorf("verify the chains of entries: %w", meaning(err))
-	}
-	return v.report, nil
-}
-
-// chainWalk goes through all chains, in the order of accounts.
-type chainWalk struct {
-	pins   map[string][]ledger.ChainHead // of accounts that were not come to yet
-	at     *ledger.Verifier
-	report ChainReport
-}
-
-func (v *chainWalk) walk(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, query("SealSettings")); err != nil {
-		return err
-	}
-	for account, number := "", int64(0); ; {
-		rows, err := tx.Query(ctx, query("SealPage"), account, number, sealPage)
-		if err != nil {
-			return err
-		}
-		seals, err := pgx.CollectRows(rows, scanSeal)
-		if err != nil {
-			return err
-		}
-		last := len(seals) < sealPage
-		if fit := fitting(seals); len(fit) < len(seals) {
-			seals, last = fit, false
-		}
-		if err := v.page(ctx, tx, seals); err != nil {
-			return err
-		}
-		if last {
-			break
-		}
-		end := seals[len(seals)-1].Head
-		account, number = end.Account, end.Seals
-	}
-	if err := v.endAccount(ctx, tx); err != nil {
-		return err
-	}
-	for account, pins := range v.pins { // accounts that have no seals at all
-		verifier := ledger.NewVerifier(account, pins)
-		if err := v.keep(ctx, tx, verifier.End()); err != nil {
-			return err
-		}
-	}
-	if err := v.strangers(ctx, tx); err != nil {
-		return err
-	}
-	return v.tails(ctx, tx)
-}
-
-// fitting is the seals from the first on whose entries fit into memory together, one at least.
-func fitting(seals []ledger.Seal) []ledger.Seal {
-	var entries int64
-	for i := range seals {
-		if entries += seals[i].Entries; entries > pageEntries && i > 0 {
-			return seals[:i]
-		}
-	}
-	return seals
-}
-
-// page compares seals with the entries that they cover.
-func (v *chainWalk) page(ctx context.Context, tx pgx.Tx, seals []ledger.Seal) error {
-	if len(seals) == 0 {
-		return nil
-	}
-	found := make([][]ledger.Entry, len(seals))
-	after := make([]ledger.ChainHead, len(seals)) // where each seal begins
-	for i := range seals {
-		switch account := seals[i].Head.Account; {
-		case i > 0 && seals[i-1].Head.Account == account:
-			after[i] = seals[i-1].Head
-		case i == 0 && v.at != nil && v.at.Head().Account == account:
-			after[i] = v.at.Head()
-		default:
-			after[i] = ledger.NewChain(account)
-		}
-	}
-	rows, err := tx.Query(ctx, query("SealRanges"),
-		column(seals, func(s *ledger.Seal) string { return s.Head.Account }),
-		column(after, func(h *ledger.ChainHead) time.Time { return keyTime(*h) }),
-		column(after, func(h *ledger.ChainHead) int64 { return h.LastEntry }),
-		column(seals, func(s *ledger.Seal) time.Time { return s.Head.LastRecordedAt }),
-		column(seals, func(s *ledger.Seal) int64 { return s.Head.LastEntry }))
-	if err != nil {
-		return err
-	}
-	if _, err := eachChained(rows, func(position int64, e ledger.Entry) { found[position-1] = append(found[position-1], e) }); err != nil {
-		return err
-	}
-	for i, seal := range seals {
-		account := seal.Head.Account
-		if v.at == nil || v.at.Head().Account != account {
-			if err := v.endAccount(ctx, tx); err != nil {
-				return err
-			}
-			v.at = ledger.NewVerifier(account, v.pins[account])
-			delete(v.pins, account)
-		}
-		v.at.Seal(seal, found[i])
-		v.report.Sealed += seal.Entries
-	}
-	return nil
-}
-
-// endAccount keeps what differs in the account whose seals were all read.
-func (v *chainWalk) endAccount(ctx context.Context, tx pgx.Tx) error {
-	if v.at == nil {
-		return nil
-	}
-	verifier := v.at
-	v.at = nil
-	return v.keep(ctx, tx, verifier.End())
-}
-
-func (v *chainWalk) keep(ctx context.Context, tx pgx.Tx, differences []ledger.Difference) error {
-	for _, d := range differences {
-		if d.Kind == ledger.EntryMissing {
-			where, err := whereabouts(ctx, tx, d.Entry)
-			if err != nil {
-				return err
-			}
-			d.Detail += "; " + where
-		}
-		v.report.Violations = append(v.report.Violations, d.Violation())
-	}
-	return nil
-}
-
-// whereabouts says what has become of an entry that is missing from an account.
-func whereabouts(ctx context.Context, tx pgx.Tx, id int64) (string, error) {
-	rows, err := tx.Query(ctx, query("SealWhereabouts"), id)
-	if err != nil {
-		return "", err
-	}
-	defer rows.Close()
-	if !rows.Next() {
-		return "it was deleted", rows.Err()
-	}
-	e, err := scanChained(rows)
-	return "the entry of that number now says: " + e.Describe(), err
-}
-
-func (v *chainWalk) strangers(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, query("SealStrangers"))
-	if err != nil {
-		return err
-	}
-	accounts, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	for _, account := range accounts {
-		v.report.Violations = append(v.report.Violations, ledger.Violation{
-			Invariant: "I8", Subject: "account " + account, Mark: "chain:stranger",
-			Detail: "entries of it were sealed, and there is no such account any more",
-		})
-	}
-	return err
-}
-
-// tails looks at what is not sealed yet: after the end of its chain an account's entries are in the order of their ids.
-func (v *chainWalk) tails(ctx context.Context, tx pgx.Tx) error {
-	var orderlyFrom int64
-	if err := tx.QueryRow(ctx, query("SealOrderlyFrom")).Scan(&orderlyFrom); err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return err
-	}
-	rows, err := tx.Query(ctx, query("SealTails"))
-	if err != nil {
-		return err
-	}
-	var account, before string
-	var lastSealed, id, last int64
-	var recordedAt time.Time
-	disorderly := false
-	_, err = pgx.ForEachRow(rows, []any{&account, &lastSealed, &id, &recordedAt}, func() error {
-		if account != before {
-			before, last, disorderly = account, lastSealed, false
-		}
-		v.report.Unsealed++
-		if v.report.UnsealedSince.IsZero() || recordedAt.Before(v.report.UnsealedSince) {
-			v.report.UnsealedSince = recordedAt.UTC()
-		}
-		if id > orderlyFrom && id < last && !disorderly {
-			disorderly = true
-			v.report.Violations = append(v.report.Violations, ledger.Violation{
-				Invariant: "I8", Subject: "account " + account, Accounts: []string{account}, Entry: id, Mark: fmt.Sprintf("chain:order:%d", id),
-				Detail: fmt.Sprintf("entry %d was recorded %s, after entry %d: it was written behind the ledger's back", id, recordedAt.UTC().Format(time.RFC3339Nano), last),
-			})
-		}
-		last = max(last, id)
-		return nil
-	})
-	return err
 }
 
 // eachChained visits entries that a statement lists after their account's position, and returns how many there were.

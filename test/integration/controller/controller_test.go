@@ -33,6 +33,7 @@ func TestController(t *testing.T) {
 	t.Run("node", func(t *testing.T) { testNodeDeleted(t, s) })
 	t.Run("intake", func(t *testing.T) { testIntake(t, s) })
 	t.Run("hold expiry", func(t *testing.T) { testHoldExpiry(t, s) })
+	t.Run("audit", func(t *testing.T) { testAudit(t, s) })
 	s.sound(t)
 }
 

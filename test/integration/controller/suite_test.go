@@ -49,7 +49,9 @@ type suite struct {
 	ledger     *postgres.Store
 	controller *cluster.Process
 	intakeURL  string
-	metricsURL string
+	// databaseURL is the ledger's, for the role that owns its tables.
+	databaseURL string
+	metricsURL  string
 	// epoch is the scheduler's that this test plays.
 	epoch int64
 }
@@ -68,6 +70,7 @@ func newSuite(t *testing.T) *suite {
 	must(t, s.WaitNamespace(ctx, v1alpha1.SystemNamespace))
 
 	url := clustertest.Database(t)
+	s.databaseURL = url
 	must(t, postgres.Migrate(ctx, url))
 	urlFile := filepath.Join(t.TempDir(), "url")
 	must(t, cluster.WriteURLFile(urlFile, clustertest.URLAs(t, cluster.ControllerRole, url)))
@@ -126,6 +129,7 @@ func (s *suite) prepareController(t *testing.T, urlFile string) {
 			"--kubeconfig=" + kubeconfig, "--database-url-file=" + urlFile,
 			"--intake-address=" + address[0], "--health-probe-address=" + address[1], "--metrics-address=" + address[2],
 			"--hold-expiry=" + holdExpiry.String(), "--allow-short-hold-expiry", "--node-grace=" + nodeGrace.String(), "--resync=1s", "-v=1",
+			"--seal-interval=1s", "--audit-interval=2s", "--compare-interval=1s",
 		},
 		Ready: cluster.HTTPReady("http://" + address[1] + "/readyz"),
 	})

@@ -168,3 +168,5 @@ FROM account
 WHERE due_at <= $1
 ORDER BY due_at, name
 LIMIT $2;
+-- name: AccountsFrozen
+SELECT {account} FROM account WHERE frozen <> '' ORDER BY name;

@@ -52,3 +52,13 @@ SELECT {allocation}
 FROM allocation
 WHERE reservation = $1
 ORDER BY intended_at, pod_uid;
+
+-- name: AllocationsMetered
+-- Open ones with what their nodes' agents have reported.
+SELECT {allocation},
+       (SELECT i.ended_at FROM metered_interval i
+        WHERE i.pod_uid = a.pod_uid AND i.source = 'Agent' ORDER BY i.started_at DESC LIMIT 1),
+       ARRAY(SELECT d.gpu_uuid FROM device_hold d WHERE d.pod_uid = a.pod_uid ORDER BY d.gpu_uuid COLLATE "C")
+FROM allocation a
+WHERE state NOT IN ('Ended', 'Released')
+ORDER BY intended_at, pod_uid;

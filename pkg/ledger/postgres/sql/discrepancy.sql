@@ -21,3 +21,7 @@ UPDATE discrepancy d
 SET resolved_at = n.resolved_at, resolution = n.resolution, resolved_by = n.resolved_by
 FROM unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[]) AS n (key, resolved_at, resolution, resolved_by)
 WHERE d.key = n.key;
+
+-- name: DiscrepanciesOpen
+-- How many of each kind nobody has closed yet.
+SELECT kind, count(*) FROM discrepancy WHERE resolved_at IS NULL GROUP BY kind;
