@@ -20,7 +20,8 @@ func (d *decider) setAccount(c SetAccount) Verdict {
 		d.setPolicy(c.Account, c.Policy)
 		return Verdict{}
 	}
-	if row.Parent != c.Parent {
+	before := row.Parent
+	if before != c.Parent {
 		if refusal := d.reparent(*row, c.Parent); refusal != nil {
 			return Verdict{Refusal: refusal}
 		}
@@ -30,6 +31,11 @@ func (d *decider) setAccount(c SetAccount) Verdict {
 		changed.Policy = c.Policy
 		overspent := subtreeSums{overspent: changed.Overspent() - row.Overspent()}
 		if refusal := d.checkSubtrees(d.path(c.Account), overspent); refusal != nil {
+			if row.Parent != before { // all of it or nothing
+				if again := d.reparent(*row, before); again != nil {
+					panic("ledger: moving account " + c.Account + " back below " + before + ": " + again.Message)
+				}
+			}
 			return Verdict{Refusal: refusal}
 		}
 		d.addToSubtrees(d.path(c.Account), overspent)
@@ -57,7 +63,8 @@ func (d *decider) setPolicy(account string, policy Policy) {
 // reparent moves an account with everything below it. What it already owes or holds is not checked against its new
 // ancestors: the next hold is. What its subtree spent in their current periods counts for them from now on.
 func (d *decider) reparent(account Account, parent string) *Refusal {
-	oldPath, newPath, sums := d.path(account.Parent), d.path(parent), sumsOf(account)
+	oldPath, newPath := apart(d.path(account.Parent), d.path(parent)) // nothing changes for whoever is above both
+	sums := sumsOf(account)
 	if refusal := d.checkSubtrees(newPath, sums); refusal != nil {
 		return refusal
 	}
@@ -76,6 +83,14 @@ func (d *decider) reparent(account Account, parent string) *Refusal {
 	d.noteUse(account.Parent, func(use *AccountUse) { use.Children-- })
 	d.noteUse(parent, func(use *AccountUse) { use.Children++ })
 	return nil
+}
+
+// apart are two paths to the root without what they share.
+func apart(one, other []string) (onlyOne, onlyOther []string) {
+	for len(one) > 0 && len(other) > 0 && one[len(one)-1] == other[len(other)-1] {
+		one, other = one[:len(one)-1], other[:len(other)-1]
+	}
+	return one, other
 }
 
 func (d *decider) removeAccount(c RemoveAccount) Verdict {

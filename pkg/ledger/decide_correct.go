@@ -56,11 +56,15 @@ func (d *decider) transfer(c Transfer) Verdict {
 	if refusal := d.checkGiving(c); refusal != nil {
 		return Verdict{Refusal: refusal}
 	}
-	if refusal := d.move(c.To, movement{balance: c.Amount}); refusal != nil {
+	// Out first: what stays below one account must not seem to be there twice.
+	if refusal := d.move(c.From, movement{balance: -c.Amount}); refusal != nil {
 		return Verdict{Refusal: refusal}
 	}
-	if refusal := d.move(c.From, movement{balance: -c.Amount}); refusal != nil {
-		panic("ledger: taking back from account " + c.From + " what it has: " + refusal.Message)
+	if refusal := d.move(c.To, movement{balance: c.Amount}); refusal != nil {
+		if again := d.move(c.From, movement{balance: c.Amount}); again != nil {
+			panic("ledger: giving account " + c.From + " back what it had: " + again.Message)
+		}
+		return Verdict{Refusal: refusal}
 	}
 	draws := d.drawLots(c.From, c.Amount)
 	draws = append(draws, d.addTransferredLots(c, draws)...)

@@ -15,24 +15,33 @@ import (
 // row: accounts, lots, reservations, allocations, intervals, entries, discrepancies.
 func TestDecideAgainstTheSlowLedger(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		fast := newMemory()
-		plain := slow.New(fast.State.LeaderEpochs, fast.State.NodeEpochs)
-		for n, batch := range ledgertest.History("x-").Draw(t, "history") {
-			want, got := plain.Decide(batch.Now, batch.Commands...), fast.Decide(batch.Now, batch.Commands...)
-			for i := range want {
-				if diff := cmp.Diff(want[i], slow.Answer(got[i])); diff != "" {
-					t.Fatalf("batch %d at %s, %#v: slow - Decide +: %s", n, batch.Now, batch.Commands[i], diff)
-				}
-			}
-			if diff := cmp.Diff(plain.Rows(), rowsOf(fast)); diff != "" {
-				t.Fatalf("after batch %d at %s, %#v: slow - Decide +: %s", n, batch.Now, batch.Commands, diff)
-			}
-		}
-		if found := fast.Audit(); len(found) > 0 {
-			t.Fatal(found)
-		}
+	t.Run("everyday amounts", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(t *rapid.T) { compareWithSlow(t, ledgertest.History("x-").Draw(t, "history")) })
 	})
+	t.Run("vast amounts", func(t *testing.T) {
+		t.Parallel()
+		rapid.Check(t, func(t *rapid.T) { compareWithSlow(t, ledgertest.VastHistory("x-").Draw(t, "history")) })
+	})
+}
+
+func compareWithSlow(t rapid.TB, history []ledgertest.Batch) {
+	fast := newMemory()
+	plain := slow.New(fast.State.LeaderEpochs, fast.State.NodeEpochs)
+	for n, batch := range history {
+		want, got := plain.Decide(batch.Now, batch.Commands...), fast.Decide(batch.Now, batch.Commands...)
+		for i := range want {
+			if diff := cmp.Diff(want[i], slow.Answer(got[i])); diff != "" {
+				t.Fatalf("batch %d at %s, %#v: slow - Decide +: %s", n, batch.Now, batch.Commands[i], diff)
+			}
+		}
+		if diff := cmp.Diff(plain.Rows(), rowsOf(fast)); diff != "" {
+			t.Fatalf("after batch %d at %s, %#v: slow - Decide +: %s", n, batch.Now, batch.Commands, diff)
+		}
+	}
+	if found := fast.Audit(); len(found) > 0 {
+		t.Fatalf("%v", found)
+	}
 }
 
 func rowsOf(m *ledgertest.Memory) slow.Rows {

@@ -19,9 +19,15 @@ type Batch struct {
 // names begin with prefix, so that histories can share a database. Epochs 1 and 2 of its leader and nodes occur; 1 is
 // meant to be current. Time mostly goes on by seconds, now and then to the next midnight, and sometimes back. Adjustments that
 // name an entry or a discrepancy come first in their batch: what has just been found has no number yet.
-func History(prefix string) *rapid.Generator[[]Batch] {
+func History(prefix string) *rapid.Generator[[]Batch] { return history(prefix, false) }
+
+// VastHistory is a History in which amounts at the end of the ledger's range occur. There it does matter where batches are cut:
+// what has fallen due and has no room in the sums is tried again with the next batch.
+func VastHistory(prefix string) *rapid.Generator[[]Batch] { return history(prefix, true) }
+
+func history(prefix string, vast bool) *rapid.Generator[[]Batch] {
 	return rapid.Custom(func(t *rapid.T) []Batch {
-		g := &historyGenerator{T: t, prefix: prefix, now: At(300)}
+		g := &historyGenerator{T: t, prefix: prefix, now: At(300), vast: vast}
 		batches := []Batch{{Now: g.now, Commands: g.prologue()}}
 		for range rapid.IntRange(1, 14).Draw(t, "batches") {
 			g.tick()
@@ -48,6 +54,7 @@ type historyGenerator struct {
 	*rapid.T
 	prefix string
 	now    time.Time
+	vast   bool // amounts at the end of the ledger's range occur
 }
 
 // tick lets time pass between two batches.
@@ -85,6 +92,14 @@ func (g *historyGenerator) prologue() []ledger.Command {
 func (g *historyGenerator) oneIn(n int) bool { return rapid.IntRange(0, n-1).Draw(g.T, "one in") == 0 }
 
 func (g *historyGenerator) amount(least, most int64) ledger.Microcredits {
+	if g.vast && g.oneIn(3) {
+		most = int64(ledger.MaxAmount)
+		if least >= 0 {
+			least = most / 4
+		} else {
+			least = -most
+		}
+	}
 	return ledger.Microcredits(rapid.Int64Range(least, most).Draw(g.T, "amount"))
 }
 

@@ -3,6 +3,7 @@ package ledgertest
 import (
 	"fmt"
 	"math/big"
+	"strings"
 	"time"
 
 	"github.com/gpubank/gpubank/pkg/ledger"
@@ -15,7 +16,10 @@ func (m *Memory) Audit() []ledger.Violation {
 	a.accounts()
 	a.reservations()
 	a.allocations()
+	a.refunds()
+	a.lots()
 	a.entries()
+	a.times()
 	return a.found
 }
 
@@ -54,8 +58,8 @@ func (a *auditor) accounts() {
 		if *row != want {
 			a.violation("I2", name, "says %+v, adds up to %+v", *row, want)
 		}
-		if row.Reserved < 0 {
-			a.violation("I1", name, "reserves %d", row.Reserved)
+		if row.Reserved < 0 || row.Held < 0 || row.Running < 0 || row.Charged < 0 {
+			a.violation("I1", name, "reserves %d, holds %d, runs %d, was charged %d", row.Reserved, row.Held, row.Running, row.Charged)
 		}
 	})
 }
@@ -172,6 +176,88 @@ func slowCharge(a ledger.Allocation, i ledger.Interval) ledger.Microcredits {
 		return price.Div(price, big.NewInt(1_000_000)).Int64()
 	}
 	return ledger.Microcredits(upTo(i.End) - upTo(i.Start))
+}
+
+// refunds: of an attempt at most what it was charged (L8), once (L7), to whoever paid.
+func (a *auditor) refunds() {
+	given := make(map[string]ledger.Microcredits)
+	for _, e := range a.Entries {
+		if e.Kind != ledger.EntryCharge && e.Kind != ledger.EntryRefund {
+			continue
+		}
+		r, paid := a.State.Reservations.Get(e.Reservation), e.Debit
+		if e.Kind == ledger.EntryRefund {
+			paid = e.Credit
+			if given[e.Allocation] != 0 {
+				a.violation("I6", e.Allocation, "was refunded %d and %d", given[e.Allocation], e.Amount)
+			}
+			given[e.Allocation] += e.Amount
+		}
+		if paid != r.Payer || e.Spender != r.Account {
+			a.violation("I2", e.Key, "is between %s and revenue for %s; the reservation is paid by %s for %s", paid, e.Spender, r.Payer, r.Account)
+		}
+	}
+	a.State.Allocations.All(func(pod string, row *ledger.Allocation) {
+		if given[pod] != row.Refunded || row.Refunded > row.Charged || row.Refunded < 0 || (row.Refunded > 0) != (row.RefundedFor != "") {
+			a.violation("I2", pod, "says %d of %d given back for %q, entries say %d", row.Refunded, row.Charged, row.RefundedFor, given[pod])
+		}
+	})
+}
+
+// lots: each is what is free and held of it and what entries drew; what is held is what open reservations took, and no
+// reservation took more than it has left.
+func (a *auditor) lots() {
+	drawn, expired, held := make(map[string]ledger.Microcredits), make(map[string]ledger.Microcredits), make(map[string]ledger.Microcredits)
+	for _, e := range a.Entries {
+		for _, draw := range e.Draws {
+			drawn[draw.Lot] += draw.Amount
+			if e.Kind == ledger.EntryExpiry {
+				expired[draw.Lot] += draw.Amount
+			}
+			owner := e.Debit
+			if e.Kind == ledger.EntryGrant || e.Kind == ledger.EntryTransfer && strings.HasPrefix(draw.Lot, "transfer:"+e.Key+"#") {
+				owner = e.Credit // a new lot fills what was missing
+			}
+			if lot := a.State.Lots.Get(draw.Lot); lot == nil || lot.Account != owner || draw.Amount <= 0 {
+				a.violation("I2", e.Key, "draws %d of lot %s of %s", draw.Amount, draw.Lot, owner)
+			}
+		}
+	}
+	a.State.Reservations.All(func(uid string, r *ledger.Reservation) {
+		var sum ledger.Microcredits
+		for i, take := range r.Takes {
+			sum += take.Amount
+			held[take.Lot] += take.Amount
+			lot := a.State.Lots.Get(take.Lot)
+			if lot.Account != r.Payer || i > 0 && lot.ExpiresAt.Before(a.State.Lots.Get(r.Takes[i-1].Lot).ExpiresAt) {
+				a.violation("I2", uid, "paid by %s took %v", r.Payer, r.Takes)
+			}
+		}
+		if sum > r.Remaining() {
+			a.violation("I2", uid, "has %d left and took %d from lots", r.Remaining(), sum)
+		}
+	})
+	a.State.Lots.All(func(key string, lot *ledger.Lot) {
+		if lot.Free < 0 || lot.Held != held[key] || lot.Expired != expired[key] || lot.Free+lot.Held+drawn[key] != lot.Amount {
+			a.violation("I2", key, "is %+v; %d are held, %d drawn, %d of them expired", *lot, held[key], drawn[key], expired[key])
+		}
+	})
+}
+
+// times: within an account the time of recording never goes back.
+func (a *auditor) times() {
+	last := make(map[string]time.Time)
+	for _, e := range a.Entries {
+		for _, side := range []string{e.Debit, e.Credit, e.Spender} {
+			if a.State.Accounts.Get(side) == nil {
+				continue
+			}
+			if e.RecordedAt.Before(last[side]) {
+				a.violation("I8", e.Key, "of account %s is recorded at %s, after one of %s", side, e.RecordedAt, last[side])
+			}
+			last[side] = e.RecordedAt
+		}
+	}
 }
 
 // entries is I6 and I10.
