@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	crdvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
@@ -35,6 +36,7 @@ func define(t *testing.T, manifest string) definition {
 	if err := yaml.UnmarshalStrict(text, &crd); err != nil {
 		t.Fatal(err)
 	}
+	refuseInvalid(t, crd)
 	var props apiextensions.JSONSchemaProps
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, &props, nil); err != nil {
 		t.Fatal(err)
@@ -48,6 +50,20 @@ func define(t *testing.T, manifest string) definition {
 	}
 	d.rules = cel.NewValidator(d.structural, true, celconfig.PerCallLimit)
 	return d
+}
+
+// refuseInvalid fails the test when the API server would not take the definition itself, e.g. because a rule may cost too much.
+func refuseInvalid(t *testing.T, crd apiextensionsv1.CustomResourceDefinition) {
+	t.Helper()
+	apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(&crd)
+	crd.Status.StoredVersions = []string{crd.Spec.Versions[0].Name}
+	var internal apiextensions.CustomResourceDefinition
+	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&crd, &internal, nil); err != nil {
+		t.Fatal(err)
+	}
+	if problems := crdvalidation.ValidateCustomResourceDefinition(t.Context(), &internal); len(problems) > 0 {
+		t.Fatalf("the API server refuses the definition of %s: %v", crd.Name, problems.ToAggregate())
+	}
 }
 
 // create writes the defaults into an object in JSON and says what the API server has against storing it.
