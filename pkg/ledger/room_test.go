@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,6 +58,12 @@ func TestRoomsAreWhatHoldsMayTake(t *testing.T) {
 				uid := fmt.Sprintf("%s-%d", path[0].Name, amount)
 				return m.Decide(now, ledger.PlaceHold{Key: uid, UID: uid, Account: path[0].Name, Class: "cheap", MaxGPUs: 1, GPUSeconds: int64(amount),
 					Workload: ledger.WorkloadRef{Kind: "Job", Namespace: "n", Name: "j"}})[0]
+			}
+			if path[0].Frozen != "" || slices.ContainsFunc(rooms, func(r ledger.Room) bool { return r.Pays && r.Frozen != "" }) {
+				if v := hold(1); v.Refusal == nil || v.Refusal.Code != ledger.AccountFrozen {
+					t.Errorf("seed %d, %s: frozen, and 1 is answered with %+v", seed, path[0].Name, v.Refusal)
+				}
+				continue
 			}
 			if payers != 1 || least < 1 {
 				continue
