@@ -22,3 +22,6 @@ func VerifyIn(ctx context.Context, tx pgx.Tx) (ledger.ChainReport, error) {
 func SealIn(s *Store, ctx context.Context, tx pgx.Tx) (ledger.SealResult, error) {
 	return s.seal(ctx, tx)
 }
+
+// InvariantOf is what tests compare with the schema.
+var InvariantOf = invariantOf
