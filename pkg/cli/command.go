@@ -19,7 +19,7 @@ import (
 type Dependencies struct {
 	// OpenLedger connects to the ledger's database whose URL is in a file.
 	OpenLedger func(ctx context.Context, databaseURLFile string) (Ledger, error)
-	// OpenWriter does so with the right to write; it comes before the first command is submitted.
+	// OpenWriter does so for the command that changes what an account may do.
 	OpenWriter func(ctx context.Context, databaseURLFile string) (LedgerWriter, error)
 	// Quote says what would become of a workload that is created now, as admission decides it.
 	Quote QuoteFunc

@@ -88,6 +88,11 @@ func watch(t *testing.T, objects ...client.Object) *watched {
 		}
 	}()
 	t.Cleanup(func() { stop(); <-done })
+	for started := w.clock.Now(); w.last("compare").Before(started); time.Sleep(time.Millisecond) { // it says when it began
+		if t.Context().Err() != nil {
+			t.Fatal("the auditor does not begin")
+		}
+	}
 	return w
 }
 
