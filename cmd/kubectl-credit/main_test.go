@@ -54,17 +54,17 @@ func TestReadsARealLedger(t *testing.T) {
 	if err := cluster.WriteURLFile(file, clustertest.URLAs(t, cluster.ReaderRole, url)); err != nil {
 		t.Fatal(err)
 	}
-	// But for unfreezing; a rehearsal needs no more either.
+	// But for unfreezing and rebuilding; a rehearsal needs no more either.
 	writers := filepath.Join(t.TempDir(), "writers-url")
 	if err := cluster.WriteURLFile(writers, clustertest.URLAs(t, cluster.ControllerRole, url)); err != nil {
 		t.Fatal(err)
 	}
 	expect := func(code int, wants string, arguments ...string) string {
 		t.Helper()
-		command := cli.NewCommand(cli.Dependencies{OpenLedger: openLedger, OpenWriter: openWriter, Now: time.Now})
+		command := cli.NewCommand(cli.Dependencies{OpenLedger: openLedger, OpenWriter: openWriter, Quote: quote, Now: time.Now})
 		var out bytes.Buffer
 		command.SetOut(&out)
-		if arguments[0] == "unfreeze" && slices.Contains(arguments, "--commit") {
+		if (arguments[0] == "unfreeze" || arguments[0] == "rebuild") && slices.Contains(arguments, "--commit") {
 			arguments = append(arguments, "--database-url-file="+writers)
 		} else {
 			arguments = append(arguments, "--database-url-file="+file)
@@ -79,7 +79,13 @@ func TestReadsARealLedger(t *testing.T) {
 	}
 	expect(0, "GPUCountDiffers account team-a pod UID pod ledger 2 GPUs allocated other 1 GPUs held: GPU-1", "discrepancies", "team-a")
 	expect(0, "over 1 account, 1 reservation, 1 allocation, 1 interval and 2 entries.", "audit")
-	expect(0, "closing balance", "statement", "team-a")
+	expect(0, "closing balance +990 990", "statement", "team-a", "--from=2026-01-01", "--to=2100-01-01")
+	expect(0, "entry,2,", "statement", "team-a", "-o=csv", "--zone=Europe/Berlin", "--to=2100-01-01")
+	expect(0, `"closing_microcredits": 990000000`, "statement", "team-a", "-o=json", "--to=2100-01-01", "--limit=2")
+	expect(0, "team-a 2026-01-01T00:00:00+01:00 0", "balance", "team-a", "--as-of=2026-01-01", "--zone=Europe/Berlin")
+	expect(0, "No credits of account team-a expire; its balance is 990.", "lots", "team-a")
+	expect(0, "total 10", "spend", "team-a", "--by=month", "--to=2100-01-01")
+	expect(0, "Every sum is what the entries and open reservations add up to.", "rebuild")
 	expect(0, "0 sealed entries agree with the chains of their accounts; 2 entries are not sealed yet", "audit")
 	for sealed := int64(0); sealed < 2; {
 		result, err := store.Seal(t.Context())
@@ -121,4 +127,8 @@ func TestReadsARealLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(1, "account team-a: balance is 990000001, should be 990000000, by its entries and open reservations", "audit")
+	expect(0, "account team-a: balance is 990000001, should be 990000000", "rebuild")
+	expect(1, "The ledger is NOT sound", "audit") // that was a rehearsal
+	expect(0, "Committed: 1 row was changed.", "rebuild", "--commit")
+	expect(0, "The ledger is sound", "audit")
 }

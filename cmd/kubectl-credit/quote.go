@@ -20,7 +20,7 @@ func quote(ctx context.Context, cluster client.Reader, quoter cli.Quoter, namesp
 		Account: answer.AccountName, Cost: answer.Cost, Refusal: answer.Refusal, Warnings: answer.Warnings,
 	}
 	if hold := answer.Hold; hold != nil {
-		quote.Class, quote.MaxGPUs, quote.GPUSeconds = hold.Command.Class, hold.Command.MaxGPUs, hold.Command.GPUSeconds
+		quote.Subject, quote.Class, quote.MaxGPUs, quote.GPUSeconds = hold.Subject, hold.Command.Class, hold.Command.MaxGPUs, hold.Command.GPUSeconds
 	}
 	return quote, nil
 }

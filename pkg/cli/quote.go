@@ -14,9 +14,12 @@ import (
 	"github.com/gpubank/gpubank/pkg/ledger"
 )
 
-// Quoter decides a hold as it would be decided now, and writes nothing.
+// Quoter is what a quote asks of the ledger.
 type Quoter interface {
+	// Quote decides a hold as it would be decided now, and writes nothing.
 	Quote(ctx context.Context, cmd ledger.PlaceHold) (ledger.Verdict, error)
+	// Account returns the row and whether there is one.
+	Account(ctx context.Context, name string) (ledger.Account, bool, error)
 }
 
 // QuoteFunc says what admission would answer to the creation of a Job or Pod in a namespace. The object has a name and
@@ -31,7 +34,9 @@ type Quote struct {
 	Message string `json:"message,omitempty"`
 	// Account pays for the namespace, or an account above it; empty when none does.
 	Account string `json:"account,omitempty"`
-	// What would be set aside, which is the most that it may cost. All zero when it costs nothing or its cost cannot be told.
+	// What would be set aside, which is the most that Subject may cost: "this Job", or "each pod of this Job" where pods bring
+	// their holds. All zero when it costs nothing or its cost cannot be told.
+	Subject    string              `json:"subject,omitempty"`
 	Class      string              `json:"class,omitempty"`
 	MaxGPUs    int64               `json:"max_gpus,omitempty"`
 	GPUSeconds int64               `json:"gpu_seconds,omitempty"`
@@ -151,15 +156,21 @@ func (r quoteResult) writeText(out io.Writer) error {
 		text.WriteString(paragraph("", r.Workload+" would NOT be admitted: "+r.Message+"."))
 	case r.GPUSeconds == 0:
 		text.WriteString(paragraph("", r.Workload+" would be admitted and costs nothing: "+freeOfCharge(r.Code)+"."))
+	case r.Code == "AtPlacement":
+		text.WriteString(paragraph("", r.Workload+" would be admitted. Its credits are set aside pod by pod, when each is placed."))
 	default:
 		text.WriteString(paragraph("", r.Workload+" would be admitted."))
 	}
 	if r.GPUSeconds > 0 {
-		fmt.Fprintf(&text, "\n  at most   %s credits\n  for       %s of class %s, %s at once\n  account   %s\n", credits(r.Cost),
-			counted(r.GPUSeconds, "GPU-second", "GPU-seconds"), r.Class, counted(r.MaxGPUs, "GPU", "GPUs"), r.Account)
+		fmt.Fprintf(&text, "\n  costs     at most %s credits, %s\n  for       %s of class %s, %s at once\n  account   %s\n", credits(r.Cost),
+			r.Subject, counted(r.GPUSeconds, "GPU-second", "GPU-seconds"), r.Class, counted(r.MaxGPUs, "GPU", "GPUs"), r.Account)
 	}
 	if r.ShortBy > 0 {
-		fmt.Fprintf(&text, "  refused   by a limit of account %s: %s credits too little\n", r.Refusal.Account, credits(r.ShortBy))
+		what := "refused   by"
+		if r.Admitted {
+			what = "waits     for"
+		}
+		fmt.Fprintf(&text, "  %s a limit of account %s: %s credits too little\n", what, r.Refusal.Account, credits(r.ShortBy))
 	}
 	if _, err := io.WriteString(out, text.String()); err != nil {
 		return err

@@ -56,8 +56,8 @@ func TestQuote(t *testing.T) {
 		SubtreeReserved: 40 * ledger.Credit, SubtreeRunning: 2, SubtreeHeld: 40 * ledger.Credit, SubtreeSpent: 10 * ledger.Credit, SpentSince: ledger.PeriodMonth.Start(now),
 		Policy: ledger.Policy{RunningJobs: 2, Spending: ledger.SpendingLimit{Amount: 1_000 * ledger.Credit, Period: ledger.PeriodMonth}}}
 	lab := ledger.Account{Name: "lab", SubtreeBalance: 20_340 * ledger.Credit, SubtreeReserved: 40 * ledger.Credit, Frozen: "under audit"}
-	held := Quote{Admitted: true, Code: "Held", Account: "team-a", Class: "h100", MaxGPUs: 4, GPUSeconds: 200, Cost: 200 * ledger.Credit, Warnings: []string{"gpubank: each pod is stopped after 50s"}}
-	refused := Quote{Code: "InsufficientCredits", Message: "this Job needs up to 2,400 credits, and account team-a has 300 available", Account: "team-a", Class: "h100", MaxGPUs: 4,
+	held := Quote{Admitted: true, Code: "Held", Account: "team-a", Subject: "this Job", Class: "h100", MaxGPUs: 4, GPUSeconds: 200, Cost: 200 * ledger.Credit, Warnings: []string{"gpubank: each pod is stopped after 50s"}}
+	refused := Quote{Code: "InsufficientCredits", Message: "this Job needs up to 2,400 credits, and account team-a has 300 available", Account: "team-a", Subject: "this Job", Class: "h100", MaxGPUs: 4,
 		GPUSeconds: 2_400, Cost: 2_400 * ledger.Credit, Refusal: &ledger.Refusal{Code: ledger.InsufficientCredits, Account: "team-a", Needed: 2_400 * ledger.Credit, Available: 300 * ledger.Credit}}
 	for name, test := range map[string]struct {
 		quote     Quote
@@ -68,7 +68,7 @@ func TestQuote(t *testing.T) {
 	}{
 		"yes": {held, nil, "-f job.yaml", 0, `Job ml/train-* would be admitted.
 
-  at most   200 credits
+  costs     at most 200 credits, this Job
   for       200 GPU-seconds of class h100, 4 GPUs at once
   account   team-a
 
@@ -87,11 +87,13 @@ gpubank: each pod is stopped after 50s
 		"no": {refused, nil, "-f job.yaml -n other", 3, `Job other/train-* would NOT be admitted: this Job needs up to 2,400 credits, and
 account team-a has 300 available.
 
-  at most   2,400 credits
+  costs     at most 2,400 credits, this Job
   for       2,400 GPU-seconds of class h100, 4 GPUs at once
   account   team-a
   refused   by a limit of account team-a: 2,100 credits too little
 `},
+		"at placement": {Quote{Admitted: true, Code: "AtPlacement", Account: "team-a", Subject: "each pod of this Job", Class: "h100", MaxGPUs: 1, GPUSeconds: 60, Cost: 60 * ledger.Credit},
+			nil, "-f job.yaml", 0, "costs     at most 60 credits, each pod of this Job\n"},
 		"as JSON":         {refused, nil, "-f job.yaml -o json", 3, `"short_by_microcredits": 2100000000`},
 		"rooms as JSON":   {held, nil, "-f job.yaml -o json", 0, `"spending_left_microcredits": 950000000`},
 		"not enrolled":    {Quote{Admitted: true, Code: "NotEnrolled"}, nil, "-f job.yaml", 0, "no account pays for its\nnamespace, so GPUs"},

@@ -161,25 +161,15 @@ func (h *handler) validateWorkload(ctx context.Context, request admission.Reques
 
 // checkForPlacement asks what the ledger would say to one of the workload's pods, and sets nothing aside.
 func (h *handler) checkForPlacement(ctx context.Context, decision Decision, dryRun bool) (outcome, error) {
-	hold := decision.Hold
-	if hold == nil {
+	if decision.Hold == nil {
 		return answered(decision), nil
 	}
-	verdict, err := h.ledger.Quote(ctx, hold.Command)
+	answer, err := askForPlacement(ctx, h.ledger, decision.Hold, dryRun)
 	if err != nil {
-		return outcome{}, ledgerError{fmt.Errorf("quote hold %s: %w", hold.Command.UID, err)}
+		return outcome{}, err
 	}
-	var spending ledger.SpendingLimit
-	if verdict.Refusal != nil && verdict.Refusal.Code == ledger.SpendingLimited {
-		limiting, _, err := h.ledger.Account(ctx, verdict.Refusal.Account)
-		if err != nil {
-			return outcome{}, ledgerError{fmt.Errorf("read account %s: %w", verdict.Refusal.Account, err)}
-		}
-		spending = limiting.Policy.Spending
-	}
-	decision, warnings := DecideAtPlacement(hold, verdict, spending, dryRun)
-	result := answered(decision)
-	result.response = result.response.WithWarnings(warnings...)
+	result := answered(answer.decision)
+	result.response = result.response.WithWarnings(answer.warnings...)
 	return result, nil
 }
 

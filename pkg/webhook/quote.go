@@ -19,19 +19,23 @@ type Quote struct {
 	Decision Decision
 	// AccountName is who is named to pay for the namespace; empty when it is not enrolled.
 	AccountName string
-	// Hold is what would be set aside, nil when the workload was refused before it came to that, or costs nothing.
+	// Hold is what would be set aside, for the workload or, where pods bring their holds, for each of its pods (Hold.Subject).
+	// Nil when the workload was refused before it came to that, or costs nothing.
 	Hold *Hold
 	// Cost is the price of Hold, the most that the workload may be charged.
 	Cost ledger.Microcredits
-	// Refusal is the ledger's no; nil when it was not asked, or has none.
+	// Refusal is the ledger's no; nil when it was not asked, or has none. A workload whose pods bring their holds may be
+	// admitted all the same, to wait.
 	Refusal *ledger.Refusal
 	// Warnings are what its creator would be told.
 	Warnings []string
 }
 
-// Quoter decides a hold as it would be decided now, and writes nothing.
+// Quoter is what a quote asks of the ledger.
 type Quoter interface {
+	// Quote decides a hold as it would be decided now, and writes nothing.
 	Quote(ctx context.Context, cmd ledger.PlaceHold) (ledger.Verdict, error)
+	Account(ctx context.Context, name string) (ledger.Account, bool, error)
 }
 
 // QuoteWorkload answers for a Job or Pod, which has a name and a UID as the API server gives them, what the two admission
@@ -49,20 +53,70 @@ func QuoteWorkload(ctx context.Context, cluster client.Reader, quoter Quoter, na
 	case *corev1.Pod:
 		err = quote.decide(MutatePod(facts, object), object, func() Decision { return DecidePod(facts, object) })
 	}
-	if err != nil || quote.Hold == nil {
-		return quote, err
+	if err == nil && quote.Hold != nil {
+		err = quote.ask(ctx, quoter, facts, object)
 	}
-	verdict, err := quoter.Quote(ctx, quote.Hold.Command)
+	return quote, err
+}
+
+// ask completes a quote by what the ledger says, as the validating step does on a dry run.
+func (q *Quote) ask(ctx context.Context, quoter Quoter, facts Facts, object client.Object) error {
+	account, _, err := quoter.Account(ctx, facts.AccountName)
 	if err != nil {
-		return Quote{}, ledgerError{fmt.Errorf("quote a hold of %d GPU-seconds: %w", quote.Hold.Command.GPUSeconds, err)}
+		return ledgerError{fmt.Errorf("read account %s: %w", facts.AccountName, err)}
 	}
-	if quote.Refusal = verdict.Refusal; quote.Refusal != nil {
-		quote.Decision = deny(Code(verdict.Refusal.Code), "%s", explainRefusal(verdict.Refusal, quote.Hold))
-		quote.Cost = costBy(facts, quote.Hold)
-		return quote, nil
+	var verdict ledger.Verdict
+	if account.Policy.HoldAt == ledger.HoldAtPlacement {
+		q.Decision = EachPodsHold(facts, object, q.Decision)
+		if q.Hold = q.Decision.Hold; q.Hold == nil {
+			return nil
+		}
+		answer, err := askForPlacement(ctx, quoter, q.Hold, false)
+		if err != nil {
+			return err
+		}
+		q.Decision, verdict = answer.decision, answer.verdict
+		q.Warnings = append(q.Warnings, answer.warnings...)
+	} else {
+		if verdict, err = quoter.Quote(ctx, q.Hold.Command); err != nil {
+			return ledgerError{fmt.Errorf("quote a hold of %d GPU-seconds: %w", q.Hold.Command.GPUSeconds, err)}
+		}
+		q.Decision = allow(Held)
+		if verdict.Refusal != nil {
+			q.Decision = deny(Code(verdict.Refusal.Code), "%s", explainRefusal(verdict.Refusal, q.Hold))
+		}
 	}
-	quote.Decision, quote.Cost = allow(Held), verdict.Reservation.Amount
-	return quote, nil
+	if q.Refusal = verdict.Refusal; q.Refusal != nil || verdict.Reservation == nil {
+		q.Cost = costBy(facts, q.Hold)
+	} else {
+		q.Cost = verdict.Reservation.Amount
+	}
+	return nil
+}
+
+// placementAnswer is what becomes of a workload whose pods bring their holds.
+type placementAnswer struct {
+	decision Decision
+	warnings []string
+	verdict  ledger.Verdict // on one of the pods
+}
+
+// askForPlacement asks what the ledger would say to one of the workload's pods now.
+func askForPlacement(ctx context.Context, quoter Quoter, hold *Hold, dryRun bool) (placementAnswer, error) {
+	verdict, err := quoter.Quote(ctx, hold.Command)
+	if err != nil {
+		return placementAnswer{}, ledgerError{fmt.Errorf("quote hold %s: %w", hold.Command.UID, err)}
+	}
+	var spending ledger.SpendingLimit
+	if verdict.Refusal != nil && verdict.Refusal.Code == ledger.SpendingLimited {
+		limiting, _, err := quoter.Account(ctx, verdict.Refusal.Account)
+		if err != nil {
+			return placementAnswer{}, ledgerError{fmt.Errorf("read account %s: %w", verdict.Refusal.Account, err)}
+		}
+		spending = limiting.Policy.Spending
+	}
+	decision, warnings := DecideAtPlacement(hold, verdict, spending, dryRun)
+	return placementAnswer{decision: decision, warnings: warnings, verdict: verdict}, nil
 }
 
 // decide changes the object as the mutating step does, and then decides.

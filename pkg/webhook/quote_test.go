@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -23,6 +24,17 @@ type quoterFunc func(ledger.PlaceHold) (ledger.Verdict, error)
 
 func (f quoterFunc) Quote(_ context.Context, cmd ledger.PlaceHold) (ledger.Verdict, error) {
 	return f(cmd)
+}
+
+func (f quoterFunc) Account(_ context.Context, name string) (ledger.Account, bool, error) {
+	return ledger.Account{Name: name}, true, nil
+}
+
+// placing is a ledger that knows the account to hold at placement.
+type placing struct{ quoterFunc }
+
+func (placing) Account(_ context.Context, name string) (ledger.Account, bool, error) {
+	return ledger.Account{Name: name, Policy: ledger.Policy{HoldAt: ledger.HoldAtPlacement}}, true, nil
 }
 
 // A workload as its author wrote it is quoted as it would be admitted: changed by the mutating step, then decided.
@@ -74,6 +86,16 @@ func TestQuoteWorkload(t *testing.T) {
 		if name == "the default time" && (len(quote.Warnings) != 1 || quote.Hold.Command.GPUSeconds != 14_400) {
 			t.Errorf("%s: %+v, %+v", name, quote.Warnings, quote.Hold)
 		}
+	}
+	// Where pods bring their holds, it is one pod's that is quoted, and a lack of credits makes it wait.
+	two := func(j *batchv1.Job) { j.Spec.Parallelism, j.Spec.Completions = ptr.To[int32](2), ptr.To[int32](2) }
+	quote, err := QuoteWorkload(t.Context(), cluster, placing{grants}, "ml", gpuJob(two))
+	if err != nil || !quote.Decision.Allowed || quote.Decision.Code != AtPlacement || quote.Cost != 4800*ledger.Credit || quote.Hold.Subject != "each pod of this Job" {
+		t.Errorf("at placement: %+v, %v", quote, err)
+	}
+	quote, err = QuoteWorkload(t.Context(), cluster, placing{refuses(ledger.InsufficientCredits)}, "ml", gpuJob(two))
+	if err != nil || !quote.Decision.Allowed || quote.Refusal == nil || len(quote.Warnings) != 1 || !strings.Contains(quote.Warnings[0], "would wait") {
+		t.Errorf("at placement, refused: %+v, %v", quote, err)
 	}
 	away := func(ledger.PlaceHold) (ledger.Verdict, error) { return ledger.Verdict{}, errors.New("away") }
 	if _, err := QuoteWorkload(t.Context(), cluster, quoterFunc(away), "ml", gpuJob()); err == nil || !strings.Contains(err.Error(), "away") {

@@ -65,7 +65,7 @@ func (s *story) statementAddsUp(t *testing.T) {
 		t.Errorf("the statement opens with %d, its lines sum to %d, it closes with %d", statement.Opening, sum, statement.Closing)
 	}
 	var text strings.Builder
-	must(t, statement.WriteText(&text))
+	must(t, statement.Send(ledger.StatementText{}.Sink(&text)))
 	for _, want := range []string{"10,000", "1,680", "8,320"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the statement does not say %s:\n%s", want, text.String())
