@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -18,7 +19,7 @@ func main() {
 	defer stop()
 	command := cli.NewCommand(cli.Dependencies{OpenLedger: openLedger, OpenWriter: openWriter, Quote: quote, Now: time.Now})
 	err := command.ExecuteContext(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, cli.ErrNotAdmitted) { // the quote itself says so
 		fmt.Fprintln(os.Stderr, "error: "+err.Error())
 	}
 	os.Exit(cli.ExitCode(err))

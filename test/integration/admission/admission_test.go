@@ -39,6 +39,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("hold", func(t *testing.T) { testHold(t, s) })
 	t.Run("dry run", func(t *testing.T) { testDryRun(t, s) })
 	t.Run("refusals", func(t *testing.T) { testRefusals(t, s) })
+	t.Run("quote", func(t *testing.T) { testQuote(t, s) })
 	t.Run("at the same instant", func(t *testing.T) { testAtOnce(t, s) })
 	t.Run("pods", func(t *testing.T) { testPods(t, s) })
 	t.Run("job update", func(t *testing.T) { testJobUpdate(t, s) })
