@@ -112,10 +112,16 @@ func (w *world) arm(t *testing.T, points string) {
 // enrol makes a namespace and an account of the same name with so many credits.
 func (w *world) enrol(t *testing.T, name string, credits v1alpha1.Credits) {
 	t.Helper()
+	w.enrolUnder(t, name, credits, v1alpha1.AccountPolicy{})
+}
+
+// enrolUnder is enrol with a policy.
+func (w *world) enrolUnder(t *testing.T, name string, credits v1alpha1.Credits, policy v1alpha1.AccountPolicy) {
+	t.Helper()
 	ctx := t.Context()
 	must(t, w.cp.CreateNamespace(ctx, name, map[string]string{v1alpha1.AccountLabel: name}))
 	must(t, w.client.Create(ctx, &v1alpha1.CreditAccount{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.CreditAccountSpec{Namespaces: []string{name}},
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.CreditAccountSpec{Namespaces: []string{name}, Policy: policy},
 	}))
 	must(t, w.client.Create(ctx, &v1alpha1.CreditGrant{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
