@@ -111,7 +111,7 @@ func (r *WorkloadReconciler) renew(ctx context.Context, facts overrunFacts, comm
 	r.metrics.renewals.WithLabelValues("granted").Inc()
 	if renewed := verdict.Reservation; renewed != nil && !verdict.Replayed {
 		r.recorder.Eventf(workloadReference(*renewed), nil, corev1.EventTypeNormal, eventHoldRenewed, "Renew",
-			"%s credits are set aside now, for %d GPU-seconds more", ledger.DisplayCredits(renewed.Amount), command.GPUSeconds)
+			"the credits for %d GPU-seconds more are set aside", command.GPUSeconds)
 	}
 	return verdict, nil
 }
@@ -128,6 +128,8 @@ func (r *WorkloadReconciler) announceStop(facts overrunFacts, plan overrunPlan) 
 		why = fmt.Sprintf("the %s credits set aside for this %s and the overdraft of account %s are used up at %s; its pods are then stopped, each with its own grace period",
 			ledger.DisplayCredits(facts.reservation.Amount), facts.reservation.Workload.Kind, facts.reservation.Payer, plan.endsAt.UTC().Format(time.RFC3339))
 	}
+	// Events that differ only in their note are kept as repeats of the first, with its note: the moment must not be lost so.
+	action := "StopAt:" + plan.endsAt.UTC().Format(time.RFC3339)
 	references := []*corev1.ObjectReference{workloadReference(facts.reservation)}
 	for _, key := range plan.announce {
 		if key.UID != uid { // a pod with a hold of its own is the workload
@@ -138,7 +140,7 @@ func (r *WorkloadReconciler) announceStop(facts overrunFacts, plan overrunPlan) 
 		if facts.refused != nil {
 			r.recorder.Eventf(reference, nil, corev1.EventTypeWarning, eventRenewalRefused, "Renew", "the hold is not renewed: %s", facts.refused.Message)
 		}
-		r.recorder.Eventf(reference, nil, corev1.EventTypeWarning, eventHoldEndsAt, "Stop", "%s", why)
+		r.recorder.Eventf(reference, nil, corev1.EventTypeWarning, eventHoldEndsAt, action, "%s", why)
 	}
 }
 

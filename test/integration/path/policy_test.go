@@ -96,6 +96,7 @@ func holdAtPlacement(t *testing.T, w *world) {
 func renewUntilRefused(t *testing.T, w *world) {
 	n := w.newTenantUnder(t, "renewing", "24", v1alpha1.AccountPolicy{
 		Overrun: v1alpha1.OverrunPolicy{Action: v1alpha1.OverrunRenew, Lead: seconds(4), Step: seconds(8)},
+		Refunds: &v1alpha1.RefundPolicy{FailedPercent: 100}, // nothing: it is stopped, and does not fail by itself
 	})
 	job := priced(n.job("train", 1, 300), 8)
 	job.Spec.BackoffLimit = ptr.To(int32(1))
@@ -105,7 +106,7 @@ func renewUntilRefused(t *testing.T, w *world) {
 		n.hears(t, object, "RenewalRefused", "needs 8 credits, 0 available on account renewing")
 		n.hears(t, object, "HoldEndsAt", "the 24 credits set aside for this Job are used up at ")
 	}
-	n.hears(t, job, "HoldRenewed", "24 credits are set aside now, for 8 GPU-seconds more")
+	n.hears(t, job, "HoldRenewed", "the credits for 8 GPU-seconds more are set aside")
 	n.retryWaits(t, "Credit: the reservation of workload "+string(job.UID)+" is used up: 24 credits were held")
 }
 
