@@ -97,18 +97,25 @@ func EachPodsHold(facts Facts, object any, decided Decision) Decision {
 	return Decision{Code: AtPlacement, Hold: &Hold{Command: command, Demand: decided.Hold.Demand, Terms: terms, Subject: "each pod of this Job"}}
 }
 
+// tightest is the account at or above a workload's own whose spending limit is least; its Spending is zero where none has one.
+type tightest struct {
+	account  string
+	spending ledger.SpendingLimit
+}
+
 // DecideAtPlacement decides about a workload whose pods bring their holds themselves, from what the ledger would say to one of
-// them now. What may yet change, such as a balance, is told and refuses nothing; what one pod needs beyond a limit as a whole
-// (spending, where it is the limit of a period that refused) could never be placed.
-func DecideAtPlacement(hold *Hold, verdict ledger.Verdict, spending ledger.SpendingLimit, dryRun bool) (Decision, []string) {
+// them now. What may yet change, such as a balance or what is left of a limit, is told and refuses nothing; what one pod needs beyond
+// a limit as a whole could never be placed.
+func DecideAtPlacement(hold *Hold, verdict ledger.Verdict, limit tightest, dryRun bool) (Decision, []string) {
 	refusal := verdict.Refusal
 	switch {
 	case refusal == nil && dryRun && verdict.Reservation != nil:
 		return allow(AtPlacement), []string{quoteAtPlacement(hold, verdict.Reservation.Amount)}
 	case refusal == nil:
 		return allow(AtPlacement), nil
-	case refusal.Code == ledger.SpendingLimited && refusal.Needed <= spending.Amount,
-		refusal.Code == ledger.InsufficientCredits, refusal.Code == ledger.AccountFrozen:
+	case limit.spending.Amount > 0 && refusal.Needed > limit.spending.Amount:
+		return deny(Code(ledger.SpendingLimited), "%s", explainNever(refusal.Needed, limit, hold)), nil
+	case refusal.Code == ledger.SpendingLimited, refusal.Code == ledger.InsufficientCredits, refusal.Code == ledger.AccountFrozen:
 		return allow(AtPlacement), []string{"gpubank: admitted, and would wait if it were to be placed now: " + explainRefusal(refusal, hold)}
 	}
 	return deny(Code(refusal.Code), "%s", explainRefusal(refusal, hold)), nil

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/gpubank/gpubank/api/v1alpha1"
 	"github.com/gpubank/gpubank/pkg/ledger"
@@ -27,6 +28,14 @@ func explainRefusal(refusal *ledger.Refusal, hold *Hold) string {
 		return fmt.Sprintf("GPU class %s has no price in the ledger yet; the controller enters it within seconds of its creation, so try again, and tell the cluster's operator if it stays so", command.Class)
 	}
 	return fmt.Sprintf("the ledger refuses to set credits aside for %s: %s (%s)", hold.Subject, refusal.Message, refusal.Code)
+}
+
+// explainNever says why what is needed could not be set aside in any period.
+func explainNever(needed ledger.Microcredits, limit tightest, hold *Hold) string {
+	refusal := &ledger.Refusal{Account: limit.account, Needed: needed, Available: limit.spending.Amount}
+	return fmt.Sprintf("%s needs up to %s credits (%s of class %s), more than the %s that account %s may spend in a whole %s%s; %s",
+		hold.Subject, ledger.DisplayCredits(needed), gpuSeconds(hold), hold.Command.Class, ledger.DisplayCredits(limit.spending.Amount),
+		limit.account, strings.ToLower(string(limit.spending.Period)), above(refusal, hold.Command), whatFits(refusal, hold))
 }
 
 // above says how an account that is not the workload's own comes to refuse it.

@@ -118,27 +118,28 @@ func TestDecideAtPlacement(t *testing.T) {
 	refused := func(code ledger.RefusalCode) ledger.Verdict {
 		return ledger.Verdict{Refusal: &ledger.Refusal{Code: code, Account: "lab", Needed: 2400 * ledger.Credit, Available: 400 * ledger.Credit, Message: "no"}}
 	}
-	month := func(credits ledger.Microcredits) ledger.SpendingLimit {
-		return ledger.SpendingLimit{Amount: credits * ledger.Credit, Period: ledger.PeriodMonth}
+	month := func(credits ledger.Microcredits) tightest {
+		return tightest{account: "lab", spending: ledger.SpendingLimit{Amount: credits * ledger.Credit, Period: ledger.PeriodMonth}}
 	}
 	for name, c := range map[string]struct {
-		verdict  ledger.Verdict
-		spending ledger.SpendingLimit
-		dryRun   bool
-		want     Code
-		warns    string
+		verdict ledger.Verdict
+		limit   tightest
+		dryRun  bool
+		want    Code
+		warns   string
 	}{
 		"fits":                        {verdict: ledger.Verdict{}, want: AtPlacement},
 		"fits, dry run":               {verdict: ledger.Verdict{Reservation: &ledger.Reservation{Amount: 2400 * ledger.Credit}}, dryRun: true, want: AtPlacement, warns: "nothing now; each pod of this Job needs 2,400 credits"},
 		"too few credits":             {verdict: refused(ledger.InsufficientCredits), want: AtPlacement, warns: "would wait"},
 		"too few credits, dry run":    {verdict: refused(ledger.InsufficientCredits), dryRun: true, want: AtPlacement, warns: "account lab has 400 available"},
 		"frozen":                      {verdict: refused(ledger.AccountFrozen), want: AtPlacement, warns: "would wait"},
-		"spent for this month":        {verdict: refused(ledger.SpendingLimited), spending: month(2400), want: AtPlacement, warns: "would wait"},
-		"beyond what any month gives": {verdict: refused(ledger.SpendingLimited), spending: month(2399), want: "SpendingLimited"},
-		"no price":                    {verdict: refused(ledger.UnknownClass), want: "UnknownClass"},
-		"beyond what can be counted":  {verdict: refused(ledger.OutOfRange), want: "OutOfRange"},
+		"spent for this month":        {verdict: refused(ledger.SpendingLimited), limit: month(2400), want: AtPlacement, warns: "would wait"},
+		"beyond what any month gives": {verdict: refused(ledger.SpendingLimited), limit: month(2399), want: "SpendingLimited"},
+		"beyond any month, and too few credits besides": {verdict: refused(ledger.InsufficientCredits), limit: month(2000), want: "SpendingLimited"},
+		"no price":                   {verdict: refused(ledger.UnknownClass), want: "UnknownClass"},
+		"beyond what can be counted": {verdict: refused(ledger.OutOfRange), want: "OutOfRange"},
 	} {
-		got, warnings := DecideAtPlacement(hold, c.verdict, c.spending, c.dryRun)
+		got, warnings := DecideAtPlacement(hold, c.verdict, c.limit, c.dryRun)
 		if got.Code != c.want || got.Allowed != (c.want == AtPlacement) || !strings.Contains(strings.Join(warnings, ""), c.warns) || (c.warns == "") != (len(warnings) == 0) {
 			t.Errorf("%s: %+v, warns %q", name, got, warnings)
 		}

@@ -107,15 +107,13 @@ func askForPlacement(ctx context.Context, quoter Quoter, hold *Hold, dryRun bool
 	if err != nil {
 		return placementAnswer{}, ledgerError{fmt.Errorf("quote hold %s: %w", hold.Command.UID, err)}
 	}
-	var spending ledger.SpendingLimit
-	if verdict.Refusal != nil && verdict.Refusal.Code == ledger.SpendingLimited {
-		limiting, _, err := quoter.Account(ctx, verdict.Refusal.Account)
-		if err != nil {
-			return placementAnswer{}, ledgerError{fmt.Errorf("read account %s: %w", verdict.Refusal.Account, err)}
+	var limit tightest
+	if verdict.Refusal != nil {
+		if limit, err = tightestAbove(ctx, quoter, hold.Command.Account); err != nil {
+			return placementAnswer{}, err
 		}
-		spending = limiting.Policy.Spending
 	}
-	decision, warnings := DecideAtPlacement(hold, verdict, spending, dryRun)
+	decision, warnings := DecideAtPlacement(hold, verdict, limit, dryRun)
 	return placementAnswer{decision: decision, warnings: warnings, verdict: verdict}, nil
 }
 
@@ -172,4 +170,20 @@ func costBy(facts Facts, hold *Hold) ledger.Microcredits {
 		}
 	}
 	return 0
+}
+
+// tightestAbove reads the least spending limit of an account and those above it.
+func tightestAbove(ctx context.Context, quoter Quoter, account string) (tightest, error) {
+	var least tightest
+	for name := account; name != ""; {
+		row, _, err := quoter.Account(ctx, name)
+		if err != nil {
+			return tightest{}, ledgerError{fmt.Errorf("read account %s: %w", name, err)}
+		}
+		if amount := row.Policy.Spending.Amount; amount > 0 && (least.account == "" || amount < least.spending.Amount) {
+			least = tightest{account: name, spending: row.Policy.Spending}
+		}
+		name = row.Parent
+	}
+	return least, nil
 }

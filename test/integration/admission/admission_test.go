@@ -39,6 +39,8 @@ func TestAdmission(t *testing.T) {
 	t.Run("hold", func(t *testing.T) { testHold(t, s) })
 	t.Run("dry run", func(t *testing.T) { testDryRun(t, s) })
 	t.Run("refusals", func(t *testing.T) { testRefusals(t, s) })
+	t.Run("hold at placement", func(t *testing.T) { testHoldAtPlacement(t, s) })
+	t.Run("limits", func(t *testing.T) { testLimitsExplained(t, s) })
 	t.Run("quote", func(t *testing.T) { testQuote(t, s) })
 	t.Run("at the same instant", func(t *testing.T) { testAtOnce(t, s) })
 	t.Run("pods", func(t *testing.T) { testPods(t, s) })
