@@ -21,10 +21,6 @@ func (d *decider) endAllocation(c EndAllocation) Verdict {
 		return Verdict{Refusal: allocationOver(*existing)}
 	}
 	neverHeld := c.StartedAt.IsZero() && existing.StartedAt.IsZero()
-	if existing.State == AllocationReleased && neverHeld {
-		return Verdict{} // an intent that was given up, and nothing came of it
-	}
-
 	a := *existing
 	if a.StartedAt.IsZero() {
 		a.StartedAt = c.StartedAt

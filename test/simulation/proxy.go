@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/Shopify/toxiproxy/v2"
@@ -17,6 +18,8 @@ import (
 type proxy struct {
 	*toxiproxy.Proxy
 	url string // of the database, through it
+	// stopping is held while the proxy is stopped: two faults may overlap.
+	stopping sync.Mutex
 }
 
 func newProxy(name, databaseURL string) (*proxy, error) {
@@ -57,6 +60,8 @@ func (p *proxy) poison(ctx context.Context, f Fault, number int) error {
 	case FaultSlowClose:
 		toxics = append(toxics, toxic("limit_data", "downstream", map[string]any{"bytes": f.Bytes}), toxic("slow_close", "upstream", map[string]any{"delay": 10 * delay}))
 	case FaultUnreachable:
+		p.stopping.Lock()
+		defer p.stopping.Unlock()
 		p.Stop()
 		rest(ctx, f.For)
 		return p.Start()

@@ -298,9 +298,6 @@ func (l *Ledger) endAllocation(c ledger.EndAllocation) ledger.Verdict {
 	}
 	a := *found
 	neverHeld := started.IsZero() && a.StartedAt.IsZero()
-	if a.State == ledger.AllocationReleased && neverHeld {
-		return ledger.Verdict{}
-	}
 	if a.StartedAt.IsZero() {
 		a.StartedAt = started
 	}
