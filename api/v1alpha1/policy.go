@@ -10,7 +10,7 @@ type AccountPolicy struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:Pattern=`^(0|([0-9]+([.][0-9]{1,3})?(h|m|s|ms))+)$`
+	// +kubebuilder:validation:Pattern=`^(0|([0-9]+([.][0-9]{1,3})?(h|m|s)|[0-9]+ms)+)$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('8760h') && duration(self).getMilliseconds() % 1000 == 0",message="defaultMaxRuntime must be whole seconds from 1s to 8760h, such as 24h"
 	DefaultMaxRuntime *metav1.Duration `json:"defaultMaxRuntime,omitempty"`
 	// OverdraftLimit is how far below zero holds may take the available credits, "0" or more. Absent: "0".
@@ -128,14 +128,14 @@ type OverrunPolicy struct {
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:Pattern=`^(0|([0-9]+([.][0-9]{1,3})?(h|m|s|ms))+)$`
+	// +kubebuilder:validation:Pattern=`^(0|([0-9]+([.][0-9]{1,3})?(h|m|s)|[0-9]+ms)+)$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('87600h') && duration(self).getMilliseconds() % 1000 == 0",message="overrun.lead must be whole seconds from 0s to 87600h, such as 10m"
 	Lead *metav1.Duration `json:"lead,omitempty"`
 	// Step is by how much run time, on all its GPUs, a renewal extends the hold.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:Pattern=`^(0|([0-9]+([.][0-9]{1,3})?(h|m|s|ms))+)$`
+	// +kubebuilder:validation:Pattern=`^(0|([0-9]+([.][0-9]{1,3})?(h|m|s)|[0-9]+ms)+)$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('87600h') && duration(self).getMilliseconds() % 1000 == 0",message="overrun.step must be whole seconds from 0s to 87600h, such as 30m"
 	Step *metav1.Duration `json:"step,omitempty"`
 }
@@ -189,7 +189,7 @@ type RefillPolicy struct {
 	// Period: periods are whole multiples of it since 1970-01-01 UTC, and the one in which the policy is set is the first.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:Pattern=`^(0|([0-9]+([.][0-9]{1,3})?(h|m|s|ms))+)$`
+	// +kubebuilder:validation:Pattern=`^(0|([0-9]+([.][0-9]{1,3})?(h|m|s)|[0-9]+ms)+)$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('87600h') && duration(self).getMilliseconds() % 1000 == 0",message="refill.period must be whole seconds from 1s to 87600h, such as 168h"
 	Period metav1.Duration `json:"period"`
 	// Cap is the balance up to which credits are added.

@@ -20,7 +20,7 @@ func TestPolicyIsTakenByBothOrNeither(t *testing.T) {
 	t.Parallel()
 	crd := define(t, "gpubank.io_creditaccounts.yaml")
 	amounts := []string{"", "0", "0.0", "-1", "-0", "0.000001", "1", "12.5", "01", "1e3", "1.0000001", "3999999999999.999999", "4000000000000", "4000000000000.000001", "40000000000000"}
-	durations := []string{"0s", "1s", "999ms", "1000ms", "1.5s", "0.5h", "90m", "1h30m0s", "-1s", "0", "", "1", "week", "8760h", "8760h0m1s", "87600h", "87600h0m1s", "1s1ns", "9999999h"}
+	durations := []string{"0s", "1s", "999ms", "1000ms", "1.5s", "0.5h", "90m", "1h30m0s", "-1s", "0", "", "1", "week", "8760h", "8760h0m1s", "87600h", "87600h0m1s", "1s1ns", "1s0.001ms", "0.001h", "0.0005h", "9999999h"}
 	for _, amount := range amounts {
 		if amount != "" && amount != "-0" { // the API has one way to write none
 			compare(t, crd, `overdraftLimit: %q`, amount)
