@@ -3,6 +3,7 @@ package accounts
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -189,4 +190,42 @@ func takenByLedger(stored []byte, object client.Object) error {
 		return refusal
 	}
 	return nil
+}
+
+// What the README shows can be written.
+func TestREADMEIsTaken(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]struct {
+		crd    definition
+		object client.Object
+	}{
+		"CreditAccount":    {define(t, "gpubank.io_creditaccounts.yaml"), &v1alpha1.CreditAccount{}},
+		"CreditGrant":      {define(t, "gpubank.io_creditgrants.yaml"), &v1alpha1.CreditGrant{}},
+		"CreditTransfer":   {define(t, "gpubank.io_credittransfers.yaml"), &v1alpha1.CreditTransfer{}},
+		"CreditAdjustment": {define(t, "gpubank.io_creditadjustments.yaml"), &v1alpha1.CreditAdjustment{}},
+	}
+	shown := map[string]bool{}
+	for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		for _, document := range strings.Split(block, "---\n") {
+			_, after, _ := strings.Cut(document, "kind: ")
+			name := strings.Fields(after)[0]
+			kind, ours := kinds[name]
+			if !ours {
+				continue
+			}
+			shown[name] = true
+			stored, problems := kind.crd.create(t, document)
+			if err := takenByLedger(stored, kind.object); err != nil || len(problems) > 0 {
+				t.Errorf("%s\n  API server: %v\n  ledger: %v", document, problems.ToAggregate(), err)
+			}
+		}
+	}
+	if len(shown) != len(kinds) {
+		t.Errorf("the README shows only %v", shown)
+	}
 }
