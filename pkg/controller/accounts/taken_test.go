@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/gpubank/gpubank/api/v1alpha1"
 	"github.com/gpubank/gpubank/pkg/ledger"
@@ -219,6 +220,9 @@ func TestREADMEIsTaken(t *testing.T) {
 				continue
 			}
 			shown[name] = true
+			if err := yaml.UnmarshalStrict([]byte(document), kind.object.DeepCopyObject()); err != nil { // a field of another name
+				t.Errorf("%s\n  %v", document, err)
+			}
 			stored, problems := kind.crd.create(t, document)
 			if err := takenByLedger(stored, kind.object); err != nil || len(problems) > 0 {
 				t.Errorf("%s\n  API server: %v\n  ledger: %v", document, problems.ToAggregate(), err)

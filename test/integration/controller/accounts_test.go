@@ -216,7 +216,7 @@ func testFrozen(t *testing.T, s *suite) {
 		}
 		return "no event says that the account is frozen"
 	})
-	waiting := grant("waiting", "frozen", "3")
+	waiting := grant("frozen-meanwhile", "frozen", "3")
 	must(t, s.admin.Create(ctx, waiting))
 	s.posted(t, waiting, &waiting.Status, "AccountFrozen", "under inquiry")
 	s.submit(t, ledger.UnfreezeAccount{Key: "unfreeze:test", Account: "frozen", Reason: "found in order", Actor: "test"})
@@ -252,8 +252,9 @@ func testRights(t *testing.T, s *suite) {
 		return c
 	}
 	// The ruler rules: RBAC has taken effect.
+	ruler := as("ruler")
 	s.eventually(t, func(ctx context.Context) string {
-		err := as("ruler").Create(ctx, gpuPod("ruled", "dry"), client.DryRunAll)
+		err := ruler.Create(ctx, gpuPod("ruled", "dry"), client.DryRunAll)
 		return unless(err == nil, "a pod in the own namespace: %v", err)
 	})
 	creates := func() []client.Object {
