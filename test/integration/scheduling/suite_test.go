@@ -71,6 +71,7 @@ func newSuite(t *testing.T) *suite {
 		lease["leaseDuration"], lease["renewDeadline"] = "10m", "9m"
 	})
 	must(t, err)
+	must(t, s.Migrate(ctx))
 	for _, process := range []*cluster.Process{s.Controller, s.Scheduler, s.Nodes} {
 		must(t, process.Start(ctx))
 	}
