@@ -18,8 +18,11 @@ func (d *decider) adjust(c Adjust) Verdict {
 		case !known:
 			return Verdict{Refusal: refuse(UnknownDiscrepancy, "no discrepancy has the key %q", c.Discrepancy)}
 		case !found.ResolvedAt.IsZero():
-			return Verdict{Refusal: refuse(AlreadyResolved, "discrepancy %q was closed %s by %s: %s",
-				c.Discrepancy, stamp(found.ResolvedAt), found.ResolvedBy, found.Resolution)}
+			by := ""
+			if found.ResolvedBy != "" {
+				by = " by " + found.ResolvedBy
+			}
+			return Verdict{Refusal: refuse(AlreadyResolved, "discrepancy %q was closed %s%s: %s", c.Discrepancy, stamp(found.ResolvedAt), by, found.Resolution)}
 		}
 	}
 	if c.Amount != 0 {

@@ -100,6 +100,12 @@ func testMovements(t *testing.T, s *suite) {
 		t.Errorf("the discrepancy is open: %+v", found)
 	}
 
+	again := closing.DeepCopy()
+	again.ObjectMeta = metav1.ObjectMeta{Name: "closing-again"}
+	again.Status = v1alpha1.PostingStatus{}
+	must(t, s.admin.Create(ctx, again))
+	s.posted(t, again, &again.Status, "AlreadyResolved", "Z: test (this answer is final; to ask again, create another CreditAdjustment)")
+
 	// The objects go, the money stays; the next entry shows that the controller has seen it all.
 	for _, object := range []client.Object{moved, tooMuch, corrected, another, closing, grant("giver", "", "")} {
 		must(t, s.admin.Delete(ctx, object))
