@@ -111,7 +111,7 @@ serving:
 	@bin/controlplane etcd kube-apiserver kube-controller-manager
 
 .PHONY: postgres
-postgres: ## install PostgreSQL's programs if they are missing and this is root on Debian or Ubuntu
+postgres: ## install PostgreSQL and PgBouncer if they are missing and this is root on Debian or Ubuntu
 	@$(PROGRESS) "building the installer" go build -o bin/postgres ./test/cluster/cmd/postgres
 	@bin/postgres
 

@@ -5,5 +5,6 @@
 //
 //	func TestMain(m *testing.M) { clustertest.Main(m) }
 //
-// Nothing is skipped: when a program is missing, the test fails with the command that installs it.
+// When a program is missing, the test fails with the command that installs it; but for PgBouncer, without which a test of it is
+// skipped unless REQUIRE_PGBOUNCER is set.
 package clustertest

@@ -1,4 +1,4 @@
-// Package pgprograms finds PostgreSQL's programs and installs them where that is possible.
+// Package pgprograms finds the programs of PostgreSQL and PgBouncer, and installs them where that is possible.
 package pgprograms
 
 import (
@@ -79,33 +79,41 @@ func majorOf(folder string) int {
 // not to. progress receives one line before and apt's output during the installation.
 func Ensure(ctx context.Context, progress func(line string)) (string, error) {
 	folder, err := Find()
-	if !errors.Is(err, ErrMissing) {
+	if !errors.Is(err, ErrMissing) || !mayInstall() {
 		return folder, err
-	}
-	if os.Geteuid() != 0 {
-		return "", err
-	}
-	if _, missing := exec.LookPath("apt-get"); missing != nil {
-		return "", err
 	}
 	progress("PostgreSQL is missing: installing Debian's package (no system-wide cluster is created or started) …")
 	if err := keepPackageFromStartingCluster(); err != nil {
 		return "", fmt.Errorf("install PostgreSQL: %w", err)
 	}
+	if err := install(ctx, progress, "postgresql"); err != nil {
+		return "", err
+	}
+	return Find()
+}
+
+// mayInstall: as root, where there is apt.
+func mayInstall() bool {
+	_, missing := exec.LookPath("apt-get")
+	return os.Geteuid() == 0 && missing == nil
+}
+
+// install installs a package of Debian or Ubuntu.
+func install(ctx context.Context, progress func(line string), name string) error {
 	for _, arguments := range [][]string{
 		{"-o", "DPkg::Lock::Timeout=300", "-q", "update"},
-		{"-o", "DPkg::Lock::Timeout=300", "-q", "-y", "install", "--no-install-recommends", "postgresql"},
+		{"-o", "DPkg::Lock::Timeout=300", "-q", "-y", "install", "--no-install-recommends", name},
 	} {
 		apt := exec.CommandContext(ctx, "apt-get", arguments...)
 		apt.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		output := &lineWriter{emit: progress}
 		apt.Stdout, apt.Stderr = output, output
 		if err := apt.Run(); err != nil {
-			return "", fmt.Errorf("install PostgreSQL: apt-get %s: %w; run it by hand to see why: apt-get install -y postgresql",
-				strings.Join(arguments, " "), err)
+			return fmt.Errorf("install %s: apt-get %s: %w; run it by hand to see why: apt-get install -y %[1]s",
+				name, strings.Join(arguments, " "), err)
 		}
 	}
-	return Find()
+	return nil
 }
 
 // keepPackageFromStartingCluster writes the setting that postgresql-common reads before it creates Debian's "main"

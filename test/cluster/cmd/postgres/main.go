@@ -1,4 +1,4 @@
-// Command postgres makes sure that PostgreSQL's programs are there, and says where.
+// Command postgres makes sure that the programs of PostgreSQL and PgBouncer are there, and says where.
 package main
 
 import (
@@ -20,4 +20,11 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Println("PostgreSQL:", folder)
+	// Without it only the tests of a pooler are left out.
+	pooler, err := pgprograms.EnsurePooler(ctx, func(line string) { fmt.Println(line) })
+	if err != nil {
+		fmt.Println("PgBouncer:", err)
+		return
+	}
+	fmt.Println("PgBouncer:", pooler)
 }
