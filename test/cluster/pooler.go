@@ -12,8 +12,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/gpubank/gpubank/test/cluster/pgprograms"
 )
 
@@ -97,12 +95,14 @@ func (p *Pooler) start(ctx context.Context, program string, credential *syscall.
 		p.Process = NewProcess(Command{
 			Name: "pgbouncer", Path: program, Args: []string{file}, Dir: p.dir, LogFile: filepath.Join(p.dir, "pgbouncer.log"),
 			Credential: credential, StopSignal: syscall.SIGINT,
+			// It serves also while the server is away.
 			Ready: func(ctx context.Context) error {
-				connection, err := pgx.Connect(ctx, p.Through(addresses[0]))
+				var dialer net.Dialer
+				connection, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 				if err != nil {
 					return err
 				}
-				return connection.Close(ctx)
+				return connection.Close()
 			},
 		})
 		if err = p.Process.Start(ctx); err == nil {

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"net/url"
 	"strings"
 	"testing"
@@ -18,6 +19,9 @@ import (
 )
 
 func TestMain(m *testing.M) { clustertest.Main(m) }
+
+// pooled sends every store of a fixture by way of PgBouncer: go test ./pkg/ledger/postgres -pooled. See TestSuiteThroughPooler.
+var pooled = flag.Bool("pooled", false, "stores reach PostgreSQL through a PgBouncer in transaction mode")
 
 // fixture is a migrated database and a store on it, whose clock stands a day after ledgertest.Start.
 type fixture struct {
@@ -41,7 +45,11 @@ func newFixture(t testing.TB) *fixture {
 
 func (f *fixture) open(opts postgres.Options) *postgres.Store {
 	f.t.Helper()
-	store, err := postgres.Open(f.t.Context(), f.url, opts)
+	address := f.url
+	if *pooled {
+		address = clustertest.Pooler(f.t, f.url).Through(f.url)
+	}
+	store, err := postgres.Open(f.t.Context(), address, opts)
 	if err != nil {
 		f.t.Fatal(err)
 	}

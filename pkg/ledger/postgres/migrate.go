@@ -107,11 +107,25 @@ func openForMigration(ctx context.Context, databaseURL string) (*sql.DB, error) 
 		return nil, errors.New("migrate ledger: the database URL is not a valid PostgreSQL URL")
 	}
 	config.ConnectTimeout = connectTimeout
-	db := stdlib.OpenDB(*config)
-	if err := db.PingContext(ctx); err != nil {
-		return nil, fmt.Errorf("migrate ledger: connect: %w", errors.Join(err, db.Close()))
+	if err := ownSession(ctx, config); err != nil {
+		return nil, fmt.Errorf("migrate ledger: %w", err)
 	}
-	return db, nil
+	return stdlib.OpenDB(*config), nil
+}
+
+// ownSession makes sure that the database answers, and with sessions of its own: behind a pooler, the lock that keeps programs
+// from migrating at once would be held by whoever gets its session next.
+func ownSession(ctx context.Context, config *pgx.ConnConfig) error {
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close(ctx)
+	direct, err := leadsToPostgreSQL(ctx, conn)
+	if err == nil && !direct {
+		err = errors.New("the database URL leads to a pooler such as PgBouncer; migrations need PostgreSQL's own address")
+	}
+	return err
 }
 
 func newProvider(db *sql.DB) (*goose.Provider, error) {

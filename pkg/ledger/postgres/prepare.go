@@ -39,3 +39,12 @@ func prepare(ctx context.Context, conn *pgx.Conn, process uint32) error {
 	}
 	return nil
 }
+
+// leadsToPostgreSQL reports whether a connection leads straight to PostgreSQL.
+func leadsToPostgreSQL(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	var process uint32
+	if err := conn.QueryRow(ctx, query("Process"), pgx.QueryExecModeExec).Scan(&process); err != nil {
+		return false, fmt.Errorf("ask which process of PostgreSQL answers: %w", err)
+	}
+	return process == conn.PgConn().PID(), nil
+}

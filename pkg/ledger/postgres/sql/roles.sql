@@ -43,6 +43,9 @@ ORDER BY 1;
 INSERT INTO ledger_schema (version, oldest_program) VALUES ($1, $2)
 ON CONFLICT ON CONSTRAINT ledger_schema_pkey DO UPDATE SET version = excluded.version, oldest_program = excluded.oldest_program;
 
+-- name: Process
+SELECT pg_backend_pid();
+
 -- name: MigrationVersion
 SELECT COALESCE(max(version_id), 0)::bigint FROM goose_db_version WHERE is_applied;
 
