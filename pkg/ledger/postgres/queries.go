@@ -3,6 +3,8 @@ package postgres
 import (
 	"embed"
 	"fmt"
+	"io/fs"
+	"path"
 	"strings"
 )
 
@@ -11,7 +13,7 @@ var queryFiles embed.FS
 
 // queries are the statements of sql/*.sql by the name in their "-- name:" line. A "-- name: fragment X" is text that takes the
 // place of {X} in statements, such as the columns that a scan function reads.
-var queries = loadQueries()
+var queries = loadQueries(queryFiles, "sql")
 
 // query returns a named statement. A missing one is a fault of this package and stops the program at its start.
 func query(name string) string {
@@ -22,15 +24,15 @@ func query(name string) string {
 	return text
 }
 
-func loadQueries() map[string]string {
+func loadQueries(files fs.FS, folder string) map[string]string {
 	const marker, fragment = "-- name: ", "fragment "
 	all, fragments := make(map[string]string), make(map[string]string)
-	entries, err := queryFiles.ReadDir("sql")
+	entries, err := fs.ReadDir(files, folder)
 	if err != nil {
 		panic(err)
 	}
 	for _, entry := range entries {
-		text, err := queryFiles.ReadFile("sql/" + entry.Name())
+		text, err := fs.ReadFile(files, path.Join(folder, entry.Name()))
 		if err != nil {
 			panic(err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/gpubank/gpubank/pkg/ledger"
 	lt "github.com/gpubank/gpubank/pkg/ledger/ledgertest"
 	"github.com/gpubank/gpubank/pkg/ledger/postgres"
 	"github.com/gpubank/gpubank/test/cluster"
@@ -121,6 +122,32 @@ func TestMigrateRenewsRights(t *testing.T) {
 		t.Error("an older program took away what a newer one had granted")
 	}
 	execute(t, f, "DELETE FROM goose_db_version WHERE version_id = 99999")
+}
+
+// The audit notices where rights and policies are not what they were made.
+func TestAuditOfRights(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for _, c := range []struct{ spoil, repair, subject, detail string }{
+		{"GRANT UPDATE (amount) ON entry TO gpubank_webhook", "", "entry", "role gpubank_webhook may change"},
+		{"GRANT TRUNCATE ON command TO gpubank_reader", "", "command", "role gpubank_reader may change"},
+		{"ALTER TABLE reservation DISABLE ROW LEVEL SECURITY", "ALTER TABLE reservation ENABLE ROW LEVEL SECURITY", "reservation_begins_without_charges", "policy"},
+	} {
+		execute(t, f, c.spoil)
+		violations, err := f.store.Audit(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(violations, func(v ledger.Violation) bool { return v.Subject == c.subject && strings.Contains(v.Detail, c.detail) }) {
+			t.Errorf("%s: the audit finds %v", c.spoil, violations)
+		}
+		if c.repair != "" {
+			execute(t, f, c.repair)
+		}
+		if err := postgres.Migrate(t.Context(), f.url); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // postgresWithoutRoles is a PostgreSQL on which nobody has prepared gpubank's roles, and its administrator.

@@ -13,11 +13,11 @@ import (
 	"strings"
 )
 
-// oldest is the oldest major version whose programs are used: multiranges came with 14.
-const oldest = 14
+// oldest is the oldest major version that is supported.
+const oldest = 15
 
 // ErrMissing says that PostgreSQL's programs are not installed. Its message carries the command to run.
-var ErrMissing = errors.New("PostgreSQL 14 or newer is not installed (looked on PATH, in /usr/lib/postgresql and asked pg_config); " +
+var ErrMissing = errors.New("PostgreSQL 15 or newer is not installed (looked on PATH, in /usr/lib/postgresql and asked pg_config); " +
 	"install it with: sudo apt-get install -y postgresql   (or your system's package of the server), or set GPUBANK_POSTGRES_BIN to the folder with initdb and postgres")
 
 // Find returns the folder with initdb and postgres: GPUBANK_POSTGRES_BIN if set, else the newest of those on

@@ -191,6 +191,19 @@ FROM (VALUES ('I3', 'metered_interval', 'interval_is_not_empty'),
      ) AS g (invariant, tab, name)
 WHERE NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conname = g.name AND c.conrelid = g.tab::regclass AND c.convalidated)
 UNION ALL
+SELECT g.invariant, g.name, NULL, '', 'its policy is missing, or row level security is switched off'
+FROM (VALUES ('I8', 'entry', 'entry_of_this_kind_is_the_controllers'),
+             ('I5', 'reservation', 'reservation_begins_without_charges'), ('I5', 'reservation', 'reservation_goes_on_by_the_controller'),
+             ('I5', 'allocation', 'allocation_begins_without_charges'), ('I5', 'allocation', 'allocation_goes_on_by_the_controller')
+     ) AS g (invariant, tab, name)
+WHERE NOT EXISTS (SELECT FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
+                  WHERE p.polname = g.name AND p.polrelid = g.tab::regclass AND NOT p.polpermissive AND c.relrowsecurity)
+UNION ALL
+SELECT 'I8', g.tab, NULL, r.rolname, format('role %s may change or remove its rows, which are written once; migrate again to renew the rights', r.rolname)
+FROM (VALUES ('entry'), ('command'), ('account_policy'), ('rate'), ('seal')) AS g (tab), pg_roles r
+WHERE r.rolname IN ('gpubank_controller', 'gpubank_reader', 'gpubank_scheduler', 'gpubank_webhook')
+  AND (has_table_privilege(r.oid, g.tab::regclass, 'DELETE, TRUNCATE, TRIGGER') OR has_any_column_privilege(r.oid, g.tab::regclass, 'UPDATE'))
+UNION ALL
 -- A session that takes several ids in advance would use lower ones after another session's higher ones.
 SELECT 'I8', 'entry', NULL, 'cache', format('its ids are handed out %s at a time, so that they do not follow the order of commits', s.seqcache)
 FROM pg_sequence s

@@ -1,0 +1,54 @@
+-- name: fragment allocation
+pod_uid, pod_namespace, pod_name, reservation, account, node, class, rate_version, rate, gpus, gpu_uuids,
+       leader_epoch, state, intended_at, started_at, ended_at, last_seen, charged, refunded, refunded_for
+
+-- name: AllocationLoad
+-- Those named ($1), and the open ones under the reservations named ($2).
+SELECT {allocation}
+FROM allocation
+WHERE pod_uid IN (SELECT unnest($1::text[])
+                  UNION SELECT pod_uid FROM allocation
+                        WHERE reservation = ANY ($2::text[]) AND state NOT IN ('Ended', 'Released'));
+
+-- name: AllocationInsert
+-- A list of GPUs travels as one text, separated by the unit separator, since arrays of arrays must be rectangular.
+INSERT INTO allocation (pod_uid, pod_namespace, pod_name, reservation, account, node, class, rate_version, rate, gpus,
+                        gpu_uuids, leader_epoch, state, intended_at, started_at, ended_at, last_seen, charged, refunded, refunded_for)
+SELECT pod_uid, pod_namespace, pod_name, reservation, account, node, class, rate_version, rate, gpus,
+       string_to_array(gpu_uuids, chr(31)), leader_epoch, state, intended_at, started_at, ended_at, last_seen, charged,
+       refunded, refunded_for
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[],
+            $9::bigint[], $10::bigint[], $11::text[], $12::bigint[], $13::text[], $14::timestamptz[], $15::timestamptz[],
+            $16::timestamptz[], $17::timestamptz[], $18::bigint[], $19::bigint[], $20::text[])
+     AS n (pod_uid, pod_namespace, pod_name, reservation, account, node, class, rate_version, rate, gpus,
+           gpu_uuids, leader_epoch, state, intended_at, started_at, ended_at, last_seen, charged, refunded, refunded_for);
+
+-- name: AllocationUpdate
+UPDATE allocation a
+SET pod_namespace = n.pod_namespace, pod_name = n.pod_name, node = n.node, class = n.class,
+    rate_version = n.rate_version, rate = n.rate, gpus = n.gpus, gpu_uuids = string_to_array(n.gpu_uuids, chr(31)),
+    leader_epoch = n.leader_epoch, state = n.state, intended_at = n.intended_at, started_at = n.started_at,
+    ended_at = n.ended_at, last_seen = n.last_seen, charged = n.charged, refunded = n.refunded, refunded_for = n.refunded_for
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[],
+            $7::bigint[], $8::bigint[], $9::text[], $10::bigint[], $11::text[], $12::timestamptz[], $13::timestamptz[],
+            $14::timestamptz[], $15::timestamptz[], $16::bigint[], $17::bigint[], $18::text[])
+     AS n (pod_uid, pod_namespace, pod_name, node, class, rate_version, rate, gpus,
+           gpu_uuids, leader_epoch, state, intended_at, started_at, ended_at, last_seen, charged, refunded, refunded_for)
+WHERE a.pod_uid = n.pod_uid;
+
+-- name: AllocationGet
+SELECT {allocation}
+FROM allocation
+WHERE pod_uid = $1;
+
+-- name: AllocationsOpen
+SELECT {allocation}
+FROM allocation
+WHERE state NOT IN ('Ended', 'Released')
+ORDER BY intended_at, pod_uid;
+
+-- name: AllocationsOfReservation
+SELECT {allocation}
+FROM allocation
+WHERE reservation = $1
+ORDER BY intended_at, pod_uid;
