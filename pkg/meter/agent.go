@@ -125,17 +125,27 @@ func (a *Agent) look(ctx context.Context) error {
 	a.Pods.ForgetGone(observed.Gone)
 	a.account(ctx, decision, observed, elapsed)
 	a.Metrics.sampled(a.devices.sample(ctx, a.OpenDevices, a.Metrics))
+	faultsErr := a.keepFaults(ctx, observed.At)
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lastTry = a.Clock.Now()
 	if listErr != nil {
 		a.Metrics.looks.WithLabelValues("kubelet_silent").Inc()
-		return fmt.Errorf("ask the kubelet who holds which GPU: %w", listErr)
+		return errors.Join(faultsErr, fmt.Errorf("ask the kubelet who holds which GPU: %w", listErr))
 	}
 	a.lastLook = a.lastTry
 	a.Metrics.looks.WithLabelValues("complete").Inc()
-	return nil
+	return faultsErr
+}
+
+// keepFaults puts what the driver raised into the spool.
+func (a *Agent) keepFaults(ctx context.Context, now time.Time) error {
+	dropped, err := a.Spool.AddFaults(a.devices.faults(ctx, now, a.Metrics))
+	if dropped > 0 {
+		klog.FromContext(ctx).Error(nil, "More device faults wait for the intake than are kept; the latest are dropped", "dropped", dropped)
+	}
+	return err
 }
 
 // account tells, in metrics and logs, what a decision says beside its intervals.

@@ -6,6 +6,8 @@
 //   - Which devices: the kubelet's PodResources API, by namespace and name.
 //   - Which pod that is, and when it started and finished: a watch of the node's pods, by UID (workload.Held).
 //   - How busy the devices are: package nvml. Shown beside the rest, never billed.
+//   - Which devices raised an XID error: package nvml. Reported before the intervals that follow, so that the controller
+//     knows of a fault when an attempt that met it is settled. What the driver raises while no agent runs is not heard.
 //
 // # What it promises
 //

@@ -22,6 +22,7 @@ type Metrics struct {
 	vanished     prometheus.Counter
 	clockSteps   prometheus.Counter
 	gaps         *prometheus.CounterVec
+	faults       *prometheus.CounterVec
 	lastAck      prometheus.Gauge
 	heldUnknown  prometheus.Gauge
 	full         prometheus.Gauge
@@ -63,8 +64,8 @@ func NewMetrics(spool *Spool, limit int, registry prometheus.Registerer) *Metric
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	counters := func(name, help, label string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
@@ -79,6 +80,7 @@ func NewMetrics(spool *Spool, limit int, registry prometheus.Registerer) *Metric
 		vanished:     counter("gpubank_vanished_pods_total", "Pods that disappeared before their finish was seen."),
 		clockSteps:   counter("gpubank_clock_steps_total", "Steps of the node's wall clock against its monotonic clock."),
 		gaps:         counters("gpubank_gpu_reading_gaps_total", "Device readings that were missing or implausible.", "gpu"),
+		faults:       counters("gpubank_gpu_faults_total", "XID errors that the driver raised.", "gpu", "xid"),
 		lastAck:      gauge("gpubank_spool_last_ack_timestamp_seconds", "When the intake last acknowledged an interval."),
 		heldUnknown:  gauge("gpubank_unattributed_gpus", "GPUs held by pods that cannot be told from others of the same name now."),
 		full:         gauge("gpubank_spool_full", "1 while cutting is stopped because the spool, or one pod's part of it, is at its limit. Nothing is lost; time is cut later."),
@@ -89,7 +91,7 @@ func NewMetrics(spool *Spool, limit int, registry prometheus.Registerer) *Metric
 	if spool.MovedAside != "" {
 		m.movedAside.Set(1)
 	}
-	registry.MustRegister(m, m.answers, m.refusals, m.failures, m.looks, m.unattributed, m.vanished, m.clockSteps, m.gaps,
+	registry.MustRegister(m, m.answers, m.refusals, m.failures, m.looks, m.unattributed, m.vanished, m.clockSteps, m.gaps, m.faults,
 		m.lastAck, m.heldUnknown, m.full, m.limit, m.movedAside)
 	return m
 }

@@ -28,6 +28,8 @@ const (
 type Intake interface {
 	Register(context.Context, intakeapi.RegisterRequest) (intakeapi.RegisterResponse, error)
 	Report(context.Context, intakeapi.IntervalsRequest) (intakeapi.IntervalsResponse, error)
+	// ReportFaults keeps all faults of the request, or returns an error.
+	ReportFaults(context.Context, intakeapi.FaultsRequest) error
 }
 
 // Sender brings spooled intervals to the intake, oldest first, until each is answered for good.
@@ -46,6 +48,8 @@ type Sender struct {
 	waits map[string]podWait
 	// failures counts failed requests in a row.
 	failures int
+	// faultWait is when faults that were not taken are sent again. Intervals go on meanwhile.
+	faultWait podWait
 }
 
 type podWait struct {
@@ -103,6 +107,10 @@ func (s *Sender) step(ctx context.Context) (time.Duration, error) {
 		klog.FromContext(ctx).Info("Registered with the intake", "epoch", s.epoch)
 	}
 	now := s.clock.Now()
+	// Faults first: when an attempt's last interval is in, so are the faults that it met.
+	if err := s.reportFaults(ctx, now); errors.Is(err, intakeapi.ErrStaleEpoch) {
+		return 0, err
+	}
 	next, err := s.spool.Next(s.batch, func(podUID string) bool { return s.waits[podUID].until.After(now) })
 	if err != nil {
 		return s.failed(err), err
@@ -124,6 +132,34 @@ func (s *Sender) step(ctx context.Context) (time.Duration, error) {
 		return s.backoff(0), err // the intake will answer "repeat"
 	}
 	return 0, nil
+}
+
+// reportFaults sends the waiting faults. One failure makes them wait, but never intervals: an intake of an earlier
+// release does not take them.
+func (s *Sender) reportFaults(ctx context.Context, now time.Time) error {
+	if s.faultWait.until.After(now) {
+		return nil
+	}
+	next, err := s.spool.NextFaults(intakeapi.MaxFaults)
+	if err == nil && len(next) > 0 {
+		request := intakeapi.FaultsRequest{Node: s.node, Epoch: s.epoch}
+		for _, fault := range next {
+			request.Faults = append(request.Faults, fault.Fault)
+		}
+		if err = s.intake.ReportFaults(ctx, request); err == nil {
+			err = s.spool.AcknowledgeFaults(next) // the intake knows a repeat
+		}
+	}
+	if err == nil {
+		s.faultWait = podWait{}
+		return nil
+	}
+	if s.faultWait.refusals == 0 && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Device faults were not reported; they are kept and sent again")
+	}
+	s.faultWait.until = now.Add(s.backoff(s.faultWait.refusals))
+	s.faultWait.refusals++
+	return err
 }
 
 // acknowledge forgets what was answered for good, and lets pods wait whose intervals were refused for now.
@@ -212,6 +248,9 @@ func (s *Sender) backoff(failures int) time.Duration {
 // idle is how long to wait when nothing can be sent: until the first postponed pod's turn.
 func (s *Sender) idle(now time.Time) time.Duration {
 	delay := lastBackoff
+	if s.faultWait.until.After(now) {
+		delay = min(delay, s.faultWait.until.Sub(now))
+	}
 	for podUID, wait := range s.waits {
 		if !wait.until.After(now) {
 			delete(s.waits, podUID) // its intervals are gone

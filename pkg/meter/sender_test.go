@@ -32,6 +32,9 @@ type testIntake struct {
 	report   func(intakeapi.IntervalsRequest) (int, []intakeapi.Result)
 	holders  []string
 	after    string // Retry-After
+	// faults are the reports of faults, faultStatus what to answer them with, 0 for success.
+	faults      []intakeapi.FaultsRequest
+	faultStatus int
 }
 
 func newTestIntake(t *testing.T) *testIntake {
@@ -68,6 +71,12 @@ func (i *testIntake) ServeHTTP(response http.ResponseWriter, request *http.Reque
 		var results []intakeapi.Result
 		status, results = i.report(asked)
 		answer = intakeapi.IntervalsResponse{Results: results}
+	case intakeapi.FaultsPath:
+		var asked intakeapi.FaultsRequest
+		_ = json.NewDecoder(request.Body).Decode(&asked)
+		i.faults = append(i.faults, asked)
+		answer = intakeapi.FaultsResponse{Kept: len(asked.Faults)}
+		status = max(i.faultStatus, status)
 	}
 	if status != http.StatusOK {
 		response.Header().Set("Retry-After", i.after)

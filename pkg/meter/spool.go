@@ -22,7 +22,12 @@ import (
 var (
 	intervalsBucket = []byte("intervals") // sequence number, big endian → intakeapi.Interval
 	recordsBucket   = []byte("records")   // pod UID → Record
+	faultsBucket    = []byte("faults")    // sequence number, big endian → intakeapi.Fault
 )
+
+// faultLimit is how many faults wait at most; a GPU that has failed may raise the same error for hours, and the first ones say
+// it.
+const faultLimit = 1000
 
 // lockTimeout is how long to wait for a previous agent process to let go of the spool.
 const lockTimeout = 30 * time.Second
@@ -41,6 +46,7 @@ type Spool struct {
 	mu      sync.Mutex
 	records map[string]Record
 	pending map[string]int
+	faults  int
 }
 
 // SpooledInterval is an interval with its place in the spool.
@@ -109,7 +115,7 @@ func (s *Spool) load(path string) error {
 		} else if info.Size() < tx.Size() {
 			return fmt.Errorf("%w: the file has %d bytes, %d are in use", errDamaged, info.Size(), tx.Size())
 		}
-		for _, name := range [][]byte{intervalsBucket, recordsBucket} {
+		for _, name := range [][]byte{intervalsBucket, recordsBucket, faultsBucket} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -117,6 +123,14 @@ func (s *Spool) load(path string) error {
 		err := tx.Bucket(intervalsBucket).ForEach(func(key, value []byte) error {
 			interval, err := decodeInterval(key, value)
 			s.pending[interval.PodUID]++
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		err = tx.Bucket(faultsBucket).ForEach(func(key, value []byte) error {
+			s.faults++
+			_, err := decodeFault(key, value)
 			return err
 		})
 		if err != nil {
@@ -165,7 +179,7 @@ func (s *Spool) Depth() int {
 	return depth
 }
 
-// Appended signals that intervals have joined.
+// Appended signals that intervals or faults have joined.
 func (s *Spool) Appended() <-chan struct{} { return s.appended }
 
 // Apply writes a decision, all or nothing; it is on disk when Apply returns.
@@ -211,12 +225,17 @@ func (s *Spool) Apply(decision Decision) error {
 		s.pending[interval.PodUID]++
 	}
 	if len(decision.Intervals) > 0 {
-		select {
-		case s.appended <- struct{}{}:
-		default: // one signal is waiting already
-		}
+		s.signal()
 	}
 	return nil
+}
+
+// signal tells the sender that something waits.
+func (s *Spool) signal() {
+	select {
+	case s.appended <- struct{}{}:
+	default: // one signal is waiting already
+	}
 }
 
 // Values are JSON behind its checksum: bbolt has none for what it stores, and a flipped bit in a time is money.

@@ -12,6 +12,9 @@ type Devices interface {
 	List() ([]Device, error)
 	// Read returns a GPU's current counters. The error is ErrUnsupported where the device has none, as MIG slices do.
 	Read(uuid string) (Reading, error)
+	// Faults returns the XID errors that the driver has raised since the last call, without waiting. The first call begins to
+	// listen, so it returns none. The error joins what was wrong with single GPUs; the others are listened to.
+	Faults() ([]Fault, error)
 	// Close releases the library.
 	Close() error
 }
@@ -39,6 +42,13 @@ type Reading struct {
 	UtilisationPercent uint32
 	// EnergyMillijoules counts since the driver was loaded; it only grows. 0 where the device has no such counter.
 	EnergyMillijoules uint64
+}
+
+// Fault is an XID error of one GPU. The driver hands it out without a time.
+type Fault struct {
+	UUID string
+	// XID is NVIDIA's number of the error.
+	XID uint64
 }
 
 var (

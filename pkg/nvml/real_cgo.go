@@ -5,6 +5,7 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
@@ -16,16 +17,24 @@ type library interface {
 	DeviceGetCount() (int, nvml.Return)
 	DeviceGetHandleByIndex(int) (nvml.Device, nvml.Return)
 	DeviceGetHandleByUUID(string) (nvml.Device, nvml.Return)
+	EventSetCreate() (nvml.EventSet, nvml.Return)
 }
 
-type real struct{ library library }
+type real struct {
+	library library
+
+	mu sync.Mutex
+	// events is where faults arrive, nil before anyone has listened; deaf says which GPUs could not be listened to.
+	events nvml.EventSet
+	deaf   error
+}
 
 func openReal() (Devices, error) { return openLibrary(nvml.New()) }
 
 func openLibrary(library library) (Devices, error) {
 	switch ret := library.Init(); ret {
 	case nvml.SUCCESS:
-		return real{library}, nil
+		return &real{library: library}, nil
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
 		return nil, fmt.Errorf("%w: libnvidia-ml.so.1 is not on this node; install the NVIDIA driver and make it visible to the agent, or run it with --nvml=none", ErrUnavailable)
 	case nvml.ERROR_DRIVER_NOT_LOADED:
@@ -35,7 +44,7 @@ func openLibrary(library library) (Devices, error) {
 	}
 }
 
-func (r real) List() ([]Device, error) {
+func (r *real) List() ([]Device, error) {
 	count, ret := r.library.DeviceGetCount()
 	if ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("count GPUs: %s", ret.Error())
@@ -114,7 +123,7 @@ func slices(handle nvml.Device) ([]Slice, error) {
 	return found, nil
 }
 
-func (r real) Read(uuid string) (Reading, error) {
+func (r *real) Read(uuid string) (Reading, error) {
 	handle, ret := r.library.DeviceGetHandleByUUID(uuid)
 	if ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_INVALID_ARGUMENT {
 		return Reading{}, fmt.Errorf("read GPU %s: %w", uuid, ErrUnknownDevice)
@@ -136,7 +145,70 @@ func (r real) Read(uuid string) (Reading, error) {
 	return reading, nil
 }
 
-func (r real) Close() error {
+// mostFaults bounds one call: a GPU that has failed may raise the same error without end.
+const mostFaults = 256
+
+func (r *real) Faults() ([]Fault, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.events == nil {
+		if err := r.listen(); err != nil {
+			return nil, err
+		}
+	}
+	var faults []Fault
+	for len(faults) < mostFaults {
+		event, ret := r.events.Wait(1) // ms: what has arrived is handed out at once
+		if ret == nvml.ERROR_TIMEOUT {
+			break
+		}
+		if ret != nvml.SUCCESS {
+			return faults, errors.Join(r.deaf, fmt.Errorf("wait for GPU faults: %s", ret.Error()))
+		}
+		if event.EventType != nvml.EventTypeXidCriticalError {
+			continue
+		}
+		uuid, ret := event.Device.GetUUID()
+		if ret != nvml.SUCCESS {
+			return faults, errors.Join(r.deaf, fmt.Errorf("read which GPU raised XID %d: %s", event.EventData, ret.Error()))
+		}
+		faults = append(faults, Fault{UUID: uuid, XID: event.EventData})
+	}
+	return faults, r.deaf
+}
+
+// listen registers for the faults of every GPU that has them.
+func (r *real) listen() error {
+	events, ret := r.library.EventSetCreate()
+	if ret != nvml.SUCCESS {
+		return fmt.Errorf("listen to GPU faults: %s", ret.Error())
+	}
+	count, ret := r.library.DeviceGetCount()
+	if ret != nvml.SUCCESS {
+		events.Free()
+		return fmt.Errorf("count GPUs: %s", ret.Error())
+	}
+	var problems []error
+	for index := range count {
+		handle, ret := r.library.DeviceGetHandleByIndex(index)
+		if ret == nvml.SUCCESS {
+			ret = handle.RegisterEvents(nvml.EventTypeXidCriticalError, events)
+		}
+		if ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_SUPPORTED {
+			problems = append(problems, fmt.Errorf("listen to faults of GPU %d: %s", index, ret.Error()))
+		}
+	}
+	r.events, r.deaf = events, errors.Join(problems...)
+	return nil
+}
+
+func (r *real) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.events != nil {
+		r.events.Free()
+		r.events = nil
+	}
 	if ret := r.library.Shutdown(); ret != nvml.SUCCESS {
 		return fmt.Errorf("shut NVML down: %s", ret.Error())
 	}

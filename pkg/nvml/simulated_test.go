@@ -66,3 +66,36 @@ func TestModes(t *testing.T) {
 		}
 	}
 }
+
+func TestSimulatedFaultsAreThoseSinceAnyoneListened(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gpus.yaml")
+	raise := func(a, b string) {
+		if err := os.WriteFile(path, []byte("gpus: [{index: 0, uuid: GPU-a, xids: ["+a+"]}, {index: 1, uuid: GPU-b, xids: ["+b+"]}]"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raise("13", "")
+	devices, err := Open("simulated:" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range []struct {
+		a, b string
+		want []Fault
+	}{
+		{"13, 31", "", nil}, // nobody listened yet
+		{"13, 31", "", nil},
+		{"13, 31, 79", "48, 48", []Fault{{"GPU-a", 79}, {"GPU-b", 48}, {"GPU-b", 48}}},
+		{"13, 31, 79", "48, 48", nil},
+		{"13, 31, 79, 79", "48, 48", []Fault{{"GPU-a", 79}}},
+	} {
+		raise(step.a, step.b)
+		got, err := devices.Faults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(step.want, got); diff != "" {
+			t.Errorf("call %d (-want +got):\n%s", i, diff)
+		}
+	}
+}

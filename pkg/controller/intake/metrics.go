@@ -6,6 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type Metrics struct {
 	intervals *prometheus.CounterVec
 	refused   *prometheus.CounterVec
+	faults    *prometheus.CounterVec
 }
 
 // NewMetrics registers the intake's metrics.
@@ -19,7 +20,11 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 			Name: "gpubank_intake_refused_total",
 			Help: "Requests that were turned away as a whole, by reason.",
 		}, []string{"reason"}),
+		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "gpubank_intake_device_faults_total",
+			Help: "GPU faults that node agents reported, by XID; repeats are counted again.",
+		}, []string{"xid"}),
 	}
-	registry.MustRegister(m.intervals, m.refused)
+	registry.MustRegister(m.intervals, m.refused, m.faults)
 	return m
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gpubank/gpubank/pkg/ledger"
 	"github.com/gpubank/gpubank/pkg/meter/intakeapi"
@@ -42,6 +44,42 @@ func checkReport(request intakeapi.IntervalsRequest) error {
 	case len(request.Intervals) > intakeapi.MaxIntervals:
 		return &refusal{http.StatusRequestEntityTooLarge, "too_large",
 			fmt.Sprintf("%d intervals; send at most %d at once", len(request.Intervals), intakeapi.MaxIntervals)}
+	}
+	return nil
+}
+
+const (
+	// maxXID is far above any number that the driver has: metrics are labelled with it.
+	maxXID = 999
+	// maxGPUUUIDBytes is that of the intervals' GPUs.
+	maxGPUUUIDBytes = 256
+	// futureTolerance is the ledger's own, for a node whose time daemon has just started.
+	futureTolerance = 30 * time.Second
+)
+
+// checkFaults decides whether a report of faults can be kept. The agent keeps what is refused, so what only lies in the
+// future is taken once it does not.
+func checkFaults(request intakeapi.FaultsRequest, now time.Time) error {
+	switch {
+	case request.Epoch < 1:
+		return fmt.Errorf("epoch is %d; register first", request.Epoch)
+	case len(request.Faults) == 0:
+		return errors.New("no faults")
+	case len(request.Faults) > intakeapi.MaxFaults:
+		return &refusal{http.StatusRequestEntityTooLarge, "too_large",
+			fmt.Sprintf("%d faults; send at most %d at once", len(request.Faults), intakeapi.MaxFaults)}
+	}
+	for i, fault := range request.Faults {
+		switch {
+		case fault.GPUUUID == "" || len(fault.GPUUUID) > maxGPUUUIDBytes || !utf8.ValidString(fault.GPUUUID) || strings.ContainsRune(fault.GPUUUID, 0):
+			return fmt.Errorf("fault %d: gpuUUID %q: want 1 to %d bytes of text", i, fault.GPUUUID, maxGPUUUIDBytes)
+		case fault.XID < 1 || fault.XID > maxXID:
+			return fmt.Errorf("fault %d: xid is %d: want 1 to %d", i, fault.XID, maxXID)
+		case fault.Since.IsZero() || fault.At.Before(fault.Since):
+			return fmt.Errorf("fault %d: from %s to %s is no time", i, fault.Since, fault.At)
+		case fault.At.After(now.Add(futureTolerance)):
+			return fmt.Errorf("fault %d: %s is in the future: the intake's clock says %s", i, fault.At, now)
+		}
 	}
 	return nil
 }

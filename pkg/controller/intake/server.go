@@ -38,6 +38,8 @@ type Ledger interface {
 	SubmitAll(ctx context.Context, commands []ledger.Command) ([]ledger.Verdict, error)
 	// RegisterNodeAgent returns a higher epoch for each new holder, and the same one for the same holder.
 	RegisterNodeAgent(ctx context.Context, node, holder string) (int64, error)
+	// RecordDeviceFaults keeps all of them, or reports false when the epoch is not the node's current one.
+	RecordDeviceFaults(ctx context.Context, node string, epoch int64, faults []ledger.DeviceFault) (bool, error)
 }
 
 // Options configure a Server. Every field is required.
@@ -110,11 +112,12 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 }
 
-// Handler serves the two endpoints of intakeapi.
+// Handler serves the endpoints of intakeapi.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+intakeapi.RegisterPath, s.authenticated(s.register))
 	mux.HandleFunc("POST "+intakeapi.IntervalsPath, s.authenticated(s.intervals))
+	mux.HandleFunc("POST "+intakeapi.FaultsPath, s.authenticated(s.faults))
 	return mux
 }
 
@@ -185,6 +188,39 @@ func (s *Server) intervals(node string, request *http.Request) (any, error) {
 		s.options.Metrics.intervals.WithLabelValues(string(r.Outcome), r.Code).Inc()
 	}
 	return intakeapi.IntervalsResponse{Results: results}, nil
+}
+
+// faults keeps what the driver of the node says of its GPUs. It moves no money: the controller asks for it when an attempt
+// has failed.
+func (s *Server) faults(node string, request *http.Request) (any, error) {
+	var body intakeapi.FaultsRequest
+	if err := decode(request.Body, &body); err != nil {
+		return nil, err
+	}
+	if err := speaksFor(node, body.Node); err != nil {
+		return nil, err
+	}
+	if err := checkFaults(body, s.options.Clock.Now()); err != nil {
+		return nil, err
+	}
+	kept := make([]ledger.DeviceFault, len(body.Faults))
+	for i, fault := range body.Faults {
+		kept[i] = ledger.DeviceFault{Node: node, GPUUUID: fault.GPUUUID, XID: fault.XID, Since: fault.Since.UTC(), At: fault.At.UTC()}
+	}
+	ctx, cancel := context.WithTimeout(request.Context(), commitTimeout)
+	defer cancel()
+	current, err := s.options.Ledger.RecordDeviceFaults(ctx, node, body.Epoch, kept)
+	switch {
+	case err != nil:
+		return nil, s.unavailable(err, "keep device faults", node)
+	case !current:
+		return nil, staleEpoch(fmt.Sprintf("the agent of node %s reports under epoch %d, and a newer one has registered", node, body.Epoch))
+	}
+	for _, fault := range body.Faults {
+		s.options.Metrics.faults.WithLabelValues(strconv.FormatInt(fault.XID, 10)).Inc()
+		s.options.Logger.Info("GPU fault reported", "node", node, "gpu", fault.GPUUUID, "xid", fault.XID, "at", fault.At)
+	}
+	return intakeapi.FaultsResponse{Kept: len(kept)}, nil
 }
 
 // charge asks the ledger about every well-formed interval in one batch.

@@ -52,6 +52,8 @@ type answers struct {
 	byKey map[string]ledger.Verdict
 	err   error
 	asked []ledger.Command
+	// faults are those that were kept under whatever epoch; 7 is the current one.
+	faults []ledger.DeviceFault
 }
 
 func (a *answers) SubmitAll(_ context.Context, commands []ledger.Command) ([]ledger.Verdict, error) {
@@ -65,6 +67,11 @@ func (a *answers) SubmitAll(_ context.Context, commands []ledger.Command) ([]led
 
 func (a *answers) RegisterNodeAgent(_ context.Context, node, holder string) (int64, error) {
 	return 7, a.err
+}
+
+func (a *answers) RecordDeviceFaults(_ context.Context, node string, epoch int64, faults []ledger.DeviceFault) (bool, error) {
+	a.faults = append(a.faults, faults...)
+	return epoch == 7, a.err
 }
 
 type fixture struct {
@@ -263,5 +270,36 @@ func TestAWholeReportIsTurnedAway(t *testing.T) {
 				t.Errorf("status %d, Retry-After %q; want %d, %q: %s", got.Code, got.Header().Get("Retry-After"), test.status, test.retryAfter, got.Body)
 			}
 		})
+	}
+}
+
+func TestFaultsAreKeptForTheNodeOfTheToken(t *testing.T) {
+	const good = `{"gpuUUID":"GPU-1","xid":79,"since":"2026-03-01T11:59:50Z","at":"2026-03-01T11:59:55Z"}`
+	for name, c := range map[string]struct {
+		token, body string
+		status      int
+		kept        bool
+	}{
+		"its own":            {"good", `{"node":"n1","epoch":7,"faults":[` + good + `]}`, 200, true},
+		"another node's":     {"good", `{"node":"n2","epoch":7,"faults":[` + good + `]}`, 403, false},
+		"a team's":           {"other-account", `{"node":"n1","epoch":7,"faults":[` + good + `]}`, 403, false},
+		"an older agent's":   {"good", `{"node":"n1","epoch":6,"faults":[` + good + `]}`, 409, true},
+		"before registering": {"good", `{"node":"n1","faults":[` + good + `]}`, 400, false},
+		"none":               {"good", `{"node":"n1","epoch":7,"faults":[]}`, 400, false},
+		"without a code":     {"good", `{"node":"n1","epoch":7,"faults":[{"gpuUUID":"GPU-1","since":"2026-03-01T11:59:50Z","at":"2026-03-01T11:59:55Z"}]}`, 400, false},
+		"without a GPU":      {"good", `{"node":"n1","epoch":7,"faults":[{"xid":79,"since":"2026-03-01T11:59:50Z","at":"2026-03-01T11:59:55Z"}]}`, 400, false},
+		"backwards":          {"good", `{"node":"n1","epoch":7,"faults":[{"gpuUUID":"GPU-1","xid":79,"since":"2026-03-01T11:59:50Z","at":"2026-03-01T11:59:45Z"}]}`, 400, false},
+		"to come":            {"good", `{"node":"n1","epoch":7,"faults":[{"gpuUUID":"GPU-1","xid":79,"since":"2026-03-01T11:59:50Z","at":"2036-03-01T11:59:55Z"}]}`, 400, false},
+	} {
+		f := newFixture()
+		answer := f.post(intakeapi.FaultsPath, c.token, c.body)
+		if answer.Code != c.status || (len(f.ledger.faults) > 0) != c.kept {
+			t.Errorf("%s: %d %s, kept %+v", name, answer.Code, answer.Body, f.ledger.faults)
+		}
+		for _, fault := range f.ledger.faults {
+			if fault.Node != "n1" || fault.GPUUUID != "GPU-1" || fault.XID != 79 {
+				t.Errorf("%s: kept %+v", name, fault)
+			}
+		}
 	}
 }

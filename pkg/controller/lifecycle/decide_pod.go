@@ -96,7 +96,10 @@ func decidePod(key PodKey, facts podFacts) plan {
 	}
 	p.removeFinalizer = p.removeFinalizer && hasFinalizer
 	if p.removeFinalizer && (p.ends() || refundable(allocation)) {
-		p.refund, p.checkpointIgnored = decideRefund(key, held, facts)
+		var wait time.Duration
+		if p.refund, p.checkpointIgnored, wait = decideRefund(key, held, facts); wait > 0 {
+			p.removeFinalizer, p.lookAgain = false, wait
+		}
 	}
 	// A finalizer cannot be added to an object that is being deleted.
 	p.addFinalizer = len(p.commands) > 0 || allocation != nil && allocation.Open()

@@ -21,7 +21,8 @@ import (
 //   - that it failed by itself is taken from its phase, unless somebody deleted it or it reached its own deadline first.
 //   - when its last checkpoint was made is the workload's own word. Claiming a later one costs the claimant; claiming
 //     none gains at most what the account's policy gives an attempt without checkpoints.
-//   - that a GPU failed is the node agent's word, which it gave under a token of its own.
+//   - that a GPU failed is the word of the node's agent, which it gave under a token of its own, about its own node. Only
+//     faults count that no program brings about by what it computes (hardwareFaults).
 //
 // A pod that succeeded got what it paid for, whatever else happened to it.
 
@@ -33,22 +34,55 @@ var disruptions = []string{
 // evictedOnRequest is DisruptionTarget's reason for an eviction through the API.
 const evictedOnRequest = "EvictionByEvictionAPI"
 
+// hardwareFaults are the XID errors that NVIDIA's catalogue puts down to the GPU, its memory, its links or its firmware:
+// uncorrectable memory errors (48, 94, 95, 140), row remapping that failed (64), high rates of single-bit errors (92), a halted
+// microcontroller (62), NVLink (74), a GPU that fell off the bus (79), and the GSP (119, 120). Most others, such as 13, 31, 43 and
+// 45, are what a program's own mistakes raise, so that refunding them would pay for provoking them.
+var hardwareFaults = []int64{48, 62, 64, 74, 79, 92, 94, 95, 119, 120, 140}
+
 // decideRefund is the refund that an attempt's end calls for, nil for none. ignored says why a reported checkpoint does
-// not count, if it does not.
-func decideRefund(key PodKey, held workload.HeldTime, facts podFacts) (refund *ledger.Refund, ignored string) {
+// not count, if it does not. With a wait it cannot be decided yet: there is one refund, and a fault that the agent
+// is about to report would be another.
+func decideRefund(key PodKey, held workload.HeldTime, facts podFacts) (refund *ledger.Refund, ignored string, wait time.Duration) {
 	pod := facts.pod
 	if facts.refunds == (ledger.RefundPolicy{}) || held.Start.IsZero() {
-		return nil, ""
+		return nil, "", 0
 	}
 	cause, reason := causeOf(pod, held, facts)
+	if fault := faultOf(pod, held, facts); fault != nil {
+		cause, reason = ledger.RefundDeviceFault, fmt.Sprintf("XID %d of %s", fault.XID, fault.GPUUUID)
+	} else if facts.refunds.DeviceFault && cause == ledger.RefundFailed && !held.End.IsZero() {
+		if wait = held.End.Add(facts.nodeGrace).Sub(facts.now); wait > 0 {
+			return nil, "", wait
+		}
+	}
 	if cause == "" {
-		return nil, ""
+		return nil, "", 0
 	}
 	refund = &ledger.Refund{Key: "refund:" + key.UID, PodUID: key.UID, Cause: cause, Reason: reason}
 	if cause == ledger.RefundPreempted {
 		refund.CheckpointedAt, ignored = checkpointOf(pod, held, facts.now)
 	}
-	return refund, ignored
+	return refund, ignored, 0
+}
+
+// faultOf is the first fault of the attempt's own GPUs within its time, nil for none.
+func faultOf(pod *corev1.Pod, held workload.HeldTime, facts podFacts) *ledger.DeviceFault {
+	if pod.Status.Phase == corev1.PodSucceeded || facts.allocation == nil {
+		return nil
+	}
+	for _, fault := range facts.faults {
+		within := held.End.IsZero() || fault.Since.Before(held.End.Add(time.Second)) // pod times are cut to whole seconds
+		within = within && !fault.At.Before(held.Start)
+		its := slices.ContainsFunc(facts.allocation.GPUUUIDs, func(id string) bool {
+			gpu, _, _ := strings.Cut(id, "::") // a time-sliced share
+			return gpu == fault.GPUUUID
+		})
+		if within && its && slices.Contains(hardwareFaults, fault.XID) {
+			return &fault
+		}
+	}
+	return nil
 }
 
 // causeOf says why an attempt that is over may have its charge given back, and in what words.

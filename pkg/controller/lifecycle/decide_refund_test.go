@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -79,7 +80,10 @@ func TestDecideRefund(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := podWith(c.pod...)
-			got, ignored := decideRefund(key, workload.Held(pod), podFacts{now: at(500), pod: pod, node: c.node, refunds: c.policy})
+			got, ignored, wait := decideRefund(key, workload.Held(pod), podFacts{now: at(500), nodeGrace: grace, pod: pod, node: c.node, refunds: c.policy})
+			if wait != 0 {
+				t.Errorf("it is to be decided in %s", wait)
+			}
 			if c.at != 0 {
 				c.want.CheckpointedAt = at(c.at)
 			}
@@ -118,5 +122,66 @@ func TestRefundComesWithTheEnd(t *testing.T) {
 		if (got.refund != nil) != c.want {
 			t.Errorf("%s: %+v", name, got.refund)
 		}
+	}
+}
+
+func TestDecideRefundOfADeviceFault(t *testing.T) {
+	policy := ledger.RefundPolicy{FailedPercent: 50, PreemptedPercent: 50, DeviceFault: true}
+	fault := func(gpu string, xid int64, since, to int) []ledger.DeviceFault {
+		return []ledger.DeviceFault{{Node: "n1", GPUUUID: gpu, XID: xid, Since: at(since), At: at(to)}}
+	}
+	preempted := disrupted(corev1.PodReasonPreemptionByScheduler)
+	for name, c := range map[string]struct {
+		now    int
+		pod    []func(*corev1.Pod)
+		faults []ledger.DeviceFault
+		off    bool
+		want   ledger.RefundCause
+		wait   int
+	}{
+		"a fault":                      {now: 421, pod: pods(failed), faults: fault("GPU-2", 79, 415, 420), want: ledger.RefundDeviceFault},
+		"of a shared GPU":              {now: 421, pod: pods(failed), faults: fault("GPU-3", 48, 415, 420), want: ledger.RefundDeviceFault},
+		"seen after the pod's end":     {now: 425, pod: pods(failed), faults: fault("GPU-1", 79, 419, 424), want: ledger.RefundDeviceFault},
+		"in the end's own second":      {now: 425, pod: pods(failed), faults: fault("GPU-1", 79, 420, 424), want: ledger.RefundDeviceFault},
+		"beside a preemption":          {now: 421, pod: pods(failed, preempted), faults: fault("GPU-1", 79, 415, 420), want: ledger.RefundDeviceFault},
+		"none yet":                     {now: 421, pod: pods(failed), wait: 59},
+		"none until now":               {now: 480, pod: pods(failed), want: ledger.RefundFailed},
+		"none, and preempted":          {now: 421, pod: pods(failed, preempted), want: ledger.RefundPreempted},
+		"not refunded":                 {now: 421, pod: pods(failed), faults: fault("GPU-1", 79, 415, 420), off: true, want: ledger.RefundFailed},
+		"another GPU's":                {now: 480, pod: pods(failed), faults: fault("GPU-9", 79, 415, 420), want: ledger.RefundFailed},
+		"after its end":                {now: 480, pod: pods(failed), faults: fault("GPU-1", 79, 421, 425), want: ledger.RefundFailed},
+		"before its start":             {now: 480, pod: pods(failed), faults: fault("GPU-1", 79, -9, -1), want: ledger.RefundFailed},
+		"the program's own":            {now: 480, pod: pods(failed), faults: fault("GPU-1", 31, 415, 420), want: ledger.RefundFailed},
+		"which did not keep it back":   {now: 480, pod: pods(finished), faults: fault("GPU-1", 79, 415, 420)},
+		"of one that was deleted":      {now: 480, pod: pods(failed, deletedAt(415)), faults: fault("GPU-1", 79, 410, 414), want: ledger.RefundDeviceFault},
+		"deleted, and nothing to wait": {now: 421, pod: pods(failed, deletedAt(415))},
+	} {
+		pod := podWith(c.pod...)
+		facts := podFacts{
+			now: at(c.now), nodeGrace: grace, pod: pod, refunds: policy, faults: c.faults,
+			allocation: allocation(ledger.AllocationMetering, func(a *ledger.Allocation) { a.GPUUUIDs = []string{"GPU-1", "GPU-2", "GPU-3::1"} }),
+		}
+		if c.off {
+			facts.refunds.DeviceFault, facts.faults = false, nil
+		}
+		got, _, wait := decideRefund(key, workload.Held(pod), facts)
+		cause := ledger.RefundCause("")
+		if got != nil {
+			cause = got.Cause
+		}
+		if cause != c.want || wait != time.Duration(c.wait)*time.Second {
+			t.Errorf("%s: %+v, wait %s; want %s, wait %d s", name, got, wait, c.want, c.wait)
+		}
+	}
+}
+
+// While the refund is not decided the pod is kept, and its time is settled all the same.
+func TestRefundIsAwaitedWithThePod(t *testing.T) {
+	got := decidePod(key, podFacts{
+		now: at(430), nodeGrace: grace, node: nodeAlive, pod: podWith(failed), allocation: allocation(ledger.AllocationMetering),
+		refunds: ledger.RefundPolicy{FailedPercent: 50, DeviceFault: true},
+	})
+	if !got.ends() || got.refund != nil || got.removeFinalizer || got.lookAgain != 50*time.Second {
+		t.Errorf("%+v", got)
 	}
 }

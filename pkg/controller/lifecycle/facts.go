@@ -34,6 +34,8 @@ type podFacts struct {
 	cover cover
 	// refunds is the spender's policy; only gathered of attempts that may have ended otherwise than well.
 	refunds ledger.RefundPolicy
+	// faults are what the pod's node reported of its GPUs since the pod's start; only gathered where that is refunded.
+	faults []ledger.DeviceFault
 }
 
 // mayBeRefunded reports whether the pod's end, if this is it, may call for a refund.

@@ -40,6 +40,8 @@ type PodLedger interface {
 	Reservation(ctx context.Context, uid string) (ledger.Reservation, bool, error)
 	// Account returns the account's row and whether there is one.
 	Account(ctx context.Context, name string) (ledger.Account, bool, error)
+	// DeviceFaults returns what a node's agent reported of its GPUs that may have happened within [from, to].
+	DeviceFaults(ctx context.Context, node string, from, to time.Time) ([]ledger.DeviceFault, error)
 	// AcquireLeadership returns a new, higher epoch for holder; writes under an older one are refused from then on (I7).
 	AcquireLeadership(ctx context.Context, name, holder string) (int64, error)
 }
@@ -127,6 +129,13 @@ func (r *PodReconciler) gatherForRefund(ctx context.Context, facts *podFacts) er
 		return fmt.Errorf("read account %s, whose policy says what is refunded: %w", account, err)
 	}
 	facts.refunds = row.Policy.Refunds
+	started := workload.Held(facts.pod).Start
+	if !facts.refunds.DeviceFault || started.IsZero() {
+		return nil
+	}
+	if facts.faults, err = r.ledger.DeviceFaults(ctx, facts.pod.Spec.NodeName, started, facts.now); err != nil {
+		return fmt.Errorf("read what node %s reported of its GPUs: %w", facts.pod.Spec.NodeName, err)
+	}
 	return nil
 }
 

@@ -99,6 +99,19 @@ func (c *Client) Report(ctx context.Context, request IntervalsRequest) (Interval
 	return response, nil
 }
 
+// ReportFaults sends faults; without an error, all of them are kept.
+func (c *Client) ReportFaults(ctx context.Context, request FaultsRequest) error {
+	var response FaultsResponse
+	err := c.post(ctx, FaultsPath, request, &response)
+	if err == nil && response.Kept != len(request.Faults) {
+		err = fmt.Errorf("intake kept %d; nothing is taken as acknowledged", response.Kept)
+	}
+	if err != nil {
+		return fmt.Errorf("report %d device faults of node %s: %w", len(request.Faults), request.Node, err)
+	}
+	return nil
+}
+
 // matchResults refuses an answer that could make the agent forget an interval nobody has charged.
 func matchResults(intervals []Interval, results []Result) error {
 	if len(results) != len(intervals) {

@@ -6,9 +6,11 @@ import (
 )
 
 const (
-	// RegisterPath and IntervalsPath are the intake's two endpoints.
+	// RegisterPath, IntervalsPath and FaultsPath are the intake's endpoints. An intake of an earlier release answers 404 to
+	// the last, and the agent keeps what it has to say.
 	RegisterPath  = "/v1/register"
 	IntervalsPath = "/v1/intervals"
+	FaultsPath    = "/v1/faults"
 
 	// Audience is the token audience the intake accepts: a token meant for the API server is not accepted here, nor
 	// is one meant for the intake accepted there.
@@ -17,6 +19,8 @@ const (
 	// MaxIntervals bounds one IntervalsRequest, so that a node that was cut off for days cannot occupy the intake
 	// for longer than one group commit takes.
 	MaxIntervals = 256
+	// MaxFaults bounds one FaultsRequest.
+	MaxFaults = 256
 	// MaxBodyBytes bounds a request's body: MaxIntervals intervals of 64 GPUs each stay well below it.
 	MaxBodyBytes = 2 << 20
 )
@@ -58,6 +62,28 @@ type IntervalsRequest struct {
 	Node      string     `json:"node"`
 	Epoch     int64      `json:"epoch"`
 	Intervals []Interval `json:"intervals"`
+}
+
+// Fault is an XID error that the driver raised for a GPU after Since and not after At.
+type Fault struct {
+	// GPUUUID is the whole GPU's, or that of a MIG device on it.
+	GPUUUID string `json:"gpuUUID"`
+	// XID is NVIDIA's number of the error, 1 or more.
+	XID   int64     `json:"xid"`
+	Since time.Time `json:"since"`
+	At    time.Time `json:"at"`
+}
+
+// FaultsRequest reports faults of Node's GPUs, at most MaxFaults. One that was reported before is no other.
+type FaultsRequest struct {
+	Node   string  `json:"node"`
+	Epoch  int64   `json:"epoch"`
+	Faults []Fault `json:"faults"`
+}
+
+// FaultsResponse says how many are kept now: all of the request's.
+type FaultsResponse struct {
+	Kept int `json:"kept"`
 }
 
 // Outcome says what became of one interval.

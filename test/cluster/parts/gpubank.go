@@ -299,7 +299,7 @@ func (g *Gpubank) NewAgent(ctx context.Context, node string) (*cluster.Process, 
 		"--node-name="+node,
 		"--kubeconfig="+kubeconfig,
 		"--pod-resources-socket="+g.nodeFile(node, ".sock"),
-		"--nvml=simulated:"+g.nodeFile(node, "-gpus.yaml"),
+		"--nvml=simulated:"+g.SimulatedGPUs(node),
 		"--spool="+g.nodeFile(node, "-spool.db"),
 		"--intake-url="+g.IntakeURL,
 		"--intake-ca-file="+g.IntakeCAFile,
@@ -380,6 +380,9 @@ func (g *Gpubank) ownerURLFile() string { return g.path("database-url-owner") }
 func (g *Gpubank) nodesFolder() string {
 	return filepath.Join(g.options.ControlPlane.ShortDir(), "nodes")
 }
+
+// SimulatedGPUs is the file in which nodesim plays the driver of a node's GPUs for its agent.
+func (g *Gpubank) SimulatedGPUs(node string) string { return g.nodeFile(node, "-gpus.yaml") }
 
 func (g *Gpubank) nodeFile(node, suffix string) string {
 	return filepath.Join(g.nodesFolder(), node+suffix)

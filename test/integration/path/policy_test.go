@@ -3,6 +3,7 @@ package path_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,9 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/gpubank/gpubank/api/v1alpha1"
 	"github.com/gpubank/gpubank/pkg/ledger"
+	"github.com/gpubank/gpubank/pkg/nvml"
 	"github.com/gpubank/gpubank/pkg/workload"
 	"github.com/gpubank/gpubank/test/cluster/parts"
 	"github.com/gpubank/gpubank/test/nodesim"
@@ -31,6 +34,7 @@ func TestPolicies(t *testing.T) {
 	t.Run("what no deadline stops is stopped when the hold is used up", func(t *testing.T) { stopAtTheEnd(t, w) })
 	t.Run("part of a failed attempt is given back", func(t *testing.T) { refundFailed(t, w) })
 	t.Run("a preempted attempt is given back its time since the checkpoint", func(t *testing.T) { refundPreempted(t, w) })
+	t.Run("all of an attempt that met a device fault is given back", func(t *testing.T) { refundDeviceFault(t, w) })
 	t.Run("a job waits for the quota of running jobs", func(t *testing.T) { waitForQuota(t, w) })
 	w.audit(t)
 }
@@ -213,6 +217,56 @@ func refundPreempted(t *testing.T, w *world) {
 		t.Errorf("%d of %d are given back because it was %s, want %d", row.Refunded, row.Charged, row.RefundedFor, want)
 	}
 	urgent.finished(t, 1)
+}
+
+// refundDeviceFault: two attempts fail. One's GPU raises an XID error meanwhile, which its node's agent reports; the other's raises
+// none but what a program's own mistake brings about.
+func refundDeviceFault(t *testing.T, w *world) {
+	ctx := t.Context()
+	n := w.newTenantUnder(t, "faulty", "10000", v1alpha1.AccountPolicy{Refunds: &v1alpha1.RefundPolicy{DeviceFault: true, FailedPercent: 25}})
+	for name, c := range map[string]struct {
+		xid  uint64
+		want ledger.RefundCause
+	}{"hardware": {79, ledger.RefundDeviceFault}, "program": {31, ledger.RefundFailed}} {
+		job := n.job(name, 2, 12)
+		job.Spec.Template.Annotations[nodesim.ExitCodeAnnotation] = "1"
+		must(t, w.client.Create(ctx, job))
+		pod := n.podOf(t, job)
+		var row ledger.Allocation
+		eventually(t, "it is known which GPUs the pod holds", func(ctx context.Context) bool {
+			var err error
+			row, _, err = w.ledger.Allocation(ctx, string(pod.UID))
+			return err == nil && len(row.GPUUUIDs) == 2
+		})
+		w.raise(t, row.Node, row.GPUUUIDs[1], c.xid)
+		row = n.refunded(t, pod)
+		want := row.Charged
+		if c.want == ledger.RefundFailed {
+			want = row.Charged / 4
+		}
+		if row.RefundedFor != c.want || row.Refunded != want || row.Charged < 20*ledger.Credit {
+			t.Errorf("XID %d: %d of %d are given back: %s", c.xid, row.Refunded, row.Charged, row.RefundedFor)
+		}
+	}
+}
+
+// raise lets a node's driver raise an XID error of one of its GPUs.
+func (w *world) raise(t *testing.T, node, gpuUUID string, xid uint64) {
+	t.Helper()
+	path := w.bank.SimulatedGPUs(node)
+	content, err := os.ReadFile(path)
+	must(t, err)
+	var file nvml.SimulatedFile
+	must(t, yaml.Unmarshal(content, &file))
+	for i := range file.GPUs {
+		if file.GPUs[i].UUID == gpuUUID {
+			file.GPUs[i].XIDs = append(file.GPUs[i].XIDs, xid)
+		}
+	}
+	content, err = yaml.Marshal(file)
+	must(t, err)
+	must(t, os.WriteFile(path+".raised", content, 0o600))
+	must(t, os.Rename(path+".raised", path))
 }
 
 func waitForQuota(t *testing.T, w *world) {

@@ -1,9 +1,9 @@
 -- Everything else: accounts, prices, grants and corrections, metering, settlement, reconciliation. What is written once
--- (entry, command, account_policy, rate, seal) is not even its to change.
+-- (entry, command, account_policy, rate, seal, device_fault) is not even its to change.
 GRANT SELECT ON account, account_policy, rate, lot, reservation, allocation, metered_interval, device_hold, entry, spending, command,
-                discrepancy, leadership, node_agent, seal, seal_progress TO gpubank_controller;
+                discrepancy, leadership, node_agent, seal, seal_progress, device_fault TO gpubank_controller;
 GRANT INSERT ON account, account_policy, rate, lot, reservation, allocation, metered_interval, device_hold, entry, spending, command,
-                discrepancy, leadership, node_agent, seal TO gpubank_controller;
+                discrepancy, leadership, node_agent, seal, device_fault TO gpubank_controller;
 GRANT UPDATE (parent, policy, policy_version, frozen, balance, reserved, held, charged, running,
               subtree_balance, subtree_reserved, subtree_held, subtree_running, subtree_overspent, subtree_spent, spent_since,
               refilled_at, last_entry_at, due_at, revision) ON account TO gpubank_controller;
