@@ -10,9 +10,9 @@ import (
 // store with one commit. It does no I/O and reads no clock: now is when the commands are recorded. A refused command
 // changes nothing but may leave a discrepancy, and never affects its neighbours.
 //
-// Which refusals are remembered (I6): those that are an answer to the command as given (InsufficientCredits,
-// HoldExceeded, ReservationClosed, TermsDiffer, AlreadyBound, AllocationOver, Conflict, OutsidePod, OutOfRange). A
-// caller that wants a fresh decision brings a fresh key. Not remembered are those that only say "not yet" or "not you"
+// Which refusals are remembered (I6): those that are an answer to the command as given (InsufficientCredits, SpendingLimited,
+// HoldExceeded, ReservationClosed, TermsDiffer, AlreadyBound, AllocationOver, Conflict, OutsidePod, OutOfRange,
+// AlreadyExpired, AlreadyRefunded, AlreadyResolved). A caller that wants a fresh decision brings a fresh key. Not remembered are those that only say "not yet" or "not you"
 // and are worth repeating with the same key (see Retryable), those of malformed commands, and KeyReused.
 func Decide(state *State, now time.Time, commands []Command) Outcome {
 	prepared := make([]Prepared, len(commands))

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 )
@@ -10,12 +9,14 @@ import (
 // postAllDue does, for every loaded account, what has fallen due by itself until now. There is no other clock: whoever
 // touches an account later finds it as if it had been done in time.
 func (d *decider) postAllDue() {
-	due := make(map[string]bool)
+	var due []string
 	d.Accounts.All(func(name string, row *Account) {
-		due[name] = row.isDue(d.now)
+		if row.isDue(d.now) {
+			due = append(due, name)
+		}
 	})
-	maps.DeleteFunc(due, func(_ string, isDue bool) bool { return !isDue })
-	for _, name := range slices.Sorted(maps.Keys(due)) {
+	slices.Sort(due) // the table has no order, and outcomes are to be reproducible
+	for _, name := range due {
 		d.postDueOf(name)
 	}
 }

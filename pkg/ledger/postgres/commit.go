@@ -45,7 +45,7 @@ func (s *Store) work(ctx context.Context) {
 			s.failures.recovered(s.log)
 			pause, limit = awayPauseLeast, min(2*limit, s.batchLimit)
 			s.sleep(ctx, s.spacing-time.Since(began))
-			if len(batch) > 1 && len(batch) <= returnWaitCallers {
+			if s.spacing == 0 && len(batch) > 1 && len(batch) <= returnWaitCallers {
 				s.queue.gather(len(batch), returnWait)
 			}
 			continue

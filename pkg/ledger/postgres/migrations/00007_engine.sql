@@ -102,11 +102,16 @@ CREATE TRIGGER account_with_reservations_stays BEFORE DELETE ON account
 -- I3. An exclusion constraint said the same and took five times as long per interval, since it searches an R-tree; nor could it
 -- be had on a partitioned table before PostgreSQL 17. Intervals of a pod that do not overlap are in the same order by start and
 -- by end, so only the neighbours of a new one need a look. The allocation's row is locked first: of two clients that insert at
--- once, the second looks when the first has committed.
+-- once, the second looks when the first has committed. In a snapshot that is older than the lock it would not see the first one's
+-- rows, so REPEATABLE READ is refused; SERIALIZABLE finds the conflict by itself.
 ALTER TABLE metered_interval DROP CONSTRAINT interval_overlaps_no_other_of_its_pod;
 -- +goose StatementBegin
 CREATE FUNCTION refuse_overlap() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    IF current_setting('transaction_isolation') = 'repeatable read' THEN
+        RAISE EXCEPTION 'intervals cannot be inserted under REPEATABLE READ, which does not see what others insert meanwhile'
+            USING ERRCODE = 'check_violation', CONSTRAINT = TG_NAME, TABLE = TG_TABLE_NAME;
+    END IF;
     PERFORM FROM allocation WHERE pod_uid IN (SELECT pod_uid FROM added) ORDER BY pod_uid FOR NO KEY UPDATE;
     IF EXISTS (
         SELECT FROM added n, LATERAL (

@@ -90,9 +90,10 @@ SELECT account, max(version) FROM account_policy WHERE account = ANY ($1::text[]
 DELETE FROM account WHERE name = ANY ($1::text[]);
 
 -- name: AccountUses
+-- The conditions on system accounts are those of the indexes, which cannot be used without.
 SELECT n.name,
-       EXISTS (SELECT FROM entry e WHERE e.debit = n.name)
-           OR EXISTS (SELECT FROM entry e WHERE e.credit = n.name AND e.credit <> 'system:revenue'),
+       EXISTS (SELECT FROM entry e WHERE e.debit = n.name AND e.debit NOT LIKE 'system:%')
+           OR EXISTS (SELECT FROM entry e WHERE e.credit = n.name AND e.credit NOT LIKE 'system:%'),
        EXISTS (SELECT FROM reservation r WHERE r.account = n.name)
            OR EXISTS (SELECT FROM reservation r WHERE r.payer = n.name AND r.payer <> r.account),
        (SELECT count(*) FROM account c WHERE c.parent = n.name)
