@@ -39,9 +39,22 @@ type watched struct {
 	t        *testing.T
 	url      string
 	store    *postgres.Store
-	clock    *clocktesting.FakeClock
+	clock    *tellingClock
 	registry *prometheus.Registry
 	events   *events.FakeRecorder
+}
+
+// tellingClock says each time that somebody begins to wait for it, and how long.
+type tellingClock struct {
+	*clocktesting.FakeClock
+	waits chan time.Duration
+}
+
+// After is what the auditor's tasks wait on. The channel has room for all that a test lets happen.
+func (c *tellingClock) After(d time.Duration) <-chan time.Time {
+	fires := c.FakeClock.After(d)
+	c.waits <- d
+	return fires
 }
 
 const (
@@ -54,7 +67,7 @@ const (
 func watch(t *testing.T, objects ...client.Object) *watched {
 	t.Helper()
 	w := &watched{
-		t: t, url: clustertest.Database(t), clock: clocktesting.NewFakeClock(lt.Start.Add(24 * time.Hour)),
+		t: t, url: clustertest.Database(t), clock: &tellingClock{FakeClock: clocktesting.NewFakeClock(lt.Start.Add(24 * time.Hour)), waits: make(chan time.Duration, 100_000)},
 		registry: prometheus.NewRegistry(), events: events.NewFakeRecorder(1_000),
 	}
 	if err := postgres.Migrate(t.Context(), w.url); err != nil {
@@ -88,11 +101,7 @@ func watch(t *testing.T, objects ...client.Object) *watched {
 		}
 	}()
 	t.Cleanup(func() { stop(); <-done })
-	for started := w.clock.Now(); w.last("compare").Before(started); time.Sleep(time.Millisecond) { // it says when it began
-		if t.Context().Err() != nil {
-			t.Fatal("the auditor does not begin")
-		}
-	}
+	w.untilWaits("compare") // it has begun
 	return w
 }
 
@@ -109,26 +118,45 @@ func (w *watched) do(commands ...ledger.Command) {
 	}
 }
 
-// pass lets time pass in steps until a task has begun and succeeded after the first. A task that was not waiting yet when the
-// clock moved needs another step.
-func (w *watched) pass(task string, step time.Duration) {
+// taskThatWaits is the task that waits for as long: audits are an hour give or take a tenth, the first one comes sooner.
+func taskThatWaits(d time.Duration) string {
+	switch d {
+	case 0, sealEvery:
+		return "seal"
+	case compareEvery:
+		return "compare"
+	}
+	return "audit"
+}
+
+// untilWaits returns when a task begins to wait for its next turn.
+func (w *watched) untilWaits(task string) {
 	w.t.Helper()
-	began := w.clock.Now()
-	for tries := 0; ; tries++ {
-		w.clock.Step(step)
-		for range 100 {
-			if w.last(task).After(began) {
+	for {
+		select {
+		case d := <-w.clock.waits:
+			if taskThatWaits(d) == task {
 				return
 			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		if tries > 100 {
+		case <-time.After(time.Minute):
 			w.t.Fatalf("waited in vain for the task %s", task)
 		}
 	}
 }
 
-// last is when a task last succeeded.
+// pass lets time pass in steps until a task has begun and succeeded after the first. A task that was not waiting yet when the
+// clock moved needs another step.
+func (w *watched) pass(task string, step time.Duration) {
+	w.t.Helper()
+	for began := w.clock.Now(); !w.last(task).After(began); {
+		for len(w.clock.waits) > 0 { // from before the clock moves
+			<-w.clock.waits
+		}
+		w.clock.Step(step)
+		w.untilWaits(task)
+	}
+}
+
 func (w *watched) last(task string) time.Time {
 	return time.UnixMilli(int64(w.metric("gpubank_ledger_last_success_timestamp_seconds", task) * 1_000))
 }
