@@ -103,6 +103,8 @@ func Check(command Command) *Refusal {
 		}
 	case Allocate:
 		f.allocate(c)
+	case AllocateGang:
+		f.gang(c)
 	case ConfirmBound:
 		f.name("pod UID", c.PodUID)
 		f.name("node", c.Node)
@@ -254,6 +256,28 @@ func (f *fieldCheck) allocate(c Allocate) {
 	if c.Hold.UID != c.Reservation || c.Hold.Account != c.Account || c.Hold.Class != c.Class {
 		f.fail(Invalid, "the hold inside names %s/%s/%s, the allocation %s/%s/%s (workload UID, account, class)",
 			c.Hold.UID, c.Hold.Account, c.Hold.Class, c.Reservation, c.Account, c.Class)
+	}
+}
+
+func (f *fieldCheck) gang(c AllocateGang) {
+	f.number("number of members", int64(len(c.Members)), 1, MaxGangMembers)
+	pods := make(map[string]bool, len(c.Members))
+	for _, member := range c.Members {
+		if f.refusal != nil {
+			return
+		}
+		f.allocate(member)
+		first := c.Members[0]
+		switch {
+		case member.AlreadyRunning:
+			f.fail(Invalid, "pod %s of a gang runs already; allocate it by itself", member.PodUID)
+		case pods[member.PodUID]:
+			f.fail(Invalid, "pod %s is in the gang twice", member.PodUID)
+		case member.Account != first.Account || member.Leader != first.Leader || member.LeaderEpoch != first.LeaderEpoch:
+			f.fail(Invalid, "pod %s of the gang is paid by %s and placed by %s under epoch %d, the first one by %s, %s and %d",
+				member.PodUID, member.Account, member.Leader, member.LeaderEpoch, first.Account, first.Leader, first.LeaderEpoch)
+		}
+		pods[member.PodUID] = true
 	}
 }
 

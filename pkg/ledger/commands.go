@@ -140,6 +140,16 @@ type Allocate struct {
 	AlreadyRunning bool
 }
 
+// AllocateGang is the Allocates of pods that are placed together: all of them happen, or nothing does. Limits are asked once
+// for the whole gang: credits for the sum of the holds that it brings, a reservation's MaxGPUs for all of its pods, the
+// limit of running jobs for all reservations that begin to run. A member that is bound to its node already is passed over.
+type AllocateGang struct {
+	Key string
+	// Members are 1 to MaxGangMembers, each another pod, all of one account and under one leader's epoch. Their keys, and their holds', are
+	// not used; AlreadyRunning is refused.
+	Members []Allocate
+}
+
 // ConfirmBound records that the API server shows the pod on Node.
 type ConfirmBound struct {
 	Key    string
@@ -221,6 +231,7 @@ func (c Refund) CommandKey() string            { return c.Key }
 func (c PlaceHold) CommandKey() string         { return c.Key }
 func (c CloseReservation) CommandKey() string  { return c.Key }
 func (c Allocate) CommandKey() string          { return c.Key }
+func (c AllocateGang) CommandKey() string      { return c.Key }
 func (c ConfirmBound) CommandKey() string      { return c.Key }
 func (c ReleaseAllocation) CommandKey() string { return c.Key }
 func (c RecordStart) CommandKey() string       { return c.Key }
@@ -243,6 +254,7 @@ func (Refund) isCommand()            {}
 func (PlaceHold) isCommand()         {}
 func (CloseReservation) isCommand()  {}
 func (Allocate) isCommand()          {}
+func (AllocateGang) isCommand()      {}
 func (ConfirmBound) isCommand()      {}
 func (ReleaseAllocation) isCommand() {}
 func (RecordStart) isCommand()       {}

@@ -59,13 +59,13 @@ func canonical(command Command) (kind string, content any) {
 		c.Key = ""
 		return "CloseReservation", c
 	case Allocate:
-		c.Key = ""
-		if c.Hold != nil {
-			hold := *c.Hold
-			hold.Key = ""
-			c.Hold = &hold
+		return "Allocate", c.withoutKeys()
+	case AllocateGang:
+		members := make([]Allocate, len(c.Members))
+		for i, member := range c.Members {
+			members[i] = member.withoutKeys()
 		}
-		return "Allocate", c
+		return "AllocateGang", members
 	case ConfirmBound:
 		c.Key = ""
 		return "ConfirmBound", c
@@ -94,6 +94,16 @@ func canonical(command Command) (kind string, content any) {
 		return "ClearSuspect", c
 	}
 	panic(fmt.Sprintf("ledger: unknown command %T", command))
+}
+
+func (c Allocate) withoutKeys() Allocate {
+	c.Key = ""
+	if c.Hold != nil {
+		hold := *c.Hold
+		hold.Key = ""
+		c.Hold = &hold
+	}
+	return c
 }
 
 func sortedSet(texts []string) []string {

@@ -141,6 +141,8 @@ func (d *decider) carryOut(command Command) Verdict {
 		return d.closeReservation(c)
 	case Allocate:
 		return d.allocate(c)
+	case AllocateGang:
+		return d.allocateGang(c)
 	case ConfirmBound:
 		return d.confirmBound(c)
 	case ReleaseAllocation:
@@ -187,6 +189,8 @@ func (d *decider) withRows(command Command, v Verdict) Verdict {
 		}
 	case Allocate:
 		v.Allocation, v.Reservation = copyOf(d.Allocations.Get(c.PodUID)), copyOf(d.Reservations.Get(c.Reservation))
+	case AllocateGang:
+		v.Account = copyOf(d.Accounts.Get(c.Members[0].Account))
 	case ConfirmBound:
 		v.Allocation = copyOf(d.Allocations.Get(c.PodUID))
 	case ReleaseAllocation:
@@ -221,14 +225,21 @@ func lasting(command Command) bool {
 func (d *decider) checkEpoch(command Command) *Refusal {
 	switch c := command.(type) {
 	case Allocate:
-		if current := d.LeaderEpochs[c.Leader]; current == 0 || c.LeaderEpoch != current {
-			return refuse(StaleEpoch, "leader %s writes under epoch %d, the current one is %d", c.Leader, c.LeaderEpoch, current)
-		}
+		return d.checkLeader(c)
+	case AllocateGang:
+		return d.checkLeader(c.Members[0]) // Check made sure that all name the same
 	case RecordInterval:
 		if current := d.NodeEpochs[c.Node]; current == 0 || c.OwnerEpoch != current {
 			return refuse(StaleEpoch, "the agent of node %s writes under epoch %d, the current one is %d",
 				c.Node, c.OwnerEpoch, current)
 		}
+	}
+	return nil
+}
+
+func (d *decider) checkLeader(c Allocate) *Refusal {
+	if current := d.LeaderEpochs[c.Leader]; current == 0 || c.LeaderEpoch != current {
+		return refuse(StaleEpoch, "leader %s writes under epoch %d, the current one is %d", c.Leader, c.LeaderEpoch, current)
 	}
 	return nil
 }

@@ -7,14 +7,14 @@ func (d *decider) allocate(c Allocate) Verdict {
 			return verdict
 		}
 	}
-	reservation, place, verdict := d.reservationFor(c)
+	reservation, place, verdict := d.reservationFor(c, c.AlreadyRunning)
 	if reservation == nil {
 		return verdict
 	}
 	if refusal := d.checkCoverage(c, *reservation); refusal != nil {
 		return Verdict{Refusal: refusal}
 	}
-	if refusal := d.checkRunning(c.Account); refusal != nil && reservation.State == Held && !c.AlreadyRunning {
+	if refusal := d.checkRunning(c.Account, 1); refusal != nil && reservation.State == Held && !c.AlreadyRunning {
 		return Verdict{Refusal: refusal}
 	}
 	if place {
@@ -26,20 +26,25 @@ func (d *decider) allocate(c Allocate) Verdict {
 		d.Reservations.change(c.Reservation).enter(Active)
 		d.spend(c.Account, movement{running: 1})
 	}
+	d.intend(c, *reservation)
+	return Verdict{RateVersion: reservation.RateVersion}
+}
+
+// intend puts the pod on its node, anew if it was intended for one before.
+func (d *decider) intend(c Allocate, r Reservation) {
 	allocation := Allocation{
 		PodUID: c.PodUID, Pod: c.Pod, Reservation: c.Reservation, Account: c.Account, Node: c.Node, Class: c.Class,
-		RateVersion: reservation.RateVersion, Rate: reservation.Rate, GPUs: c.GPUs, LeaderEpoch: c.LeaderEpoch,
+		RateVersion: r.RateVersion, Rate: r.Rate, GPUs: c.GPUs, LeaderEpoch: c.LeaderEpoch,
 		State: AllocationIntended, IntendedAt: d.now,
 	}
-	if existing == nil {
+	if d.Allocations.Get(c.PodUID) == nil {
 		d.Allocations.insert(c.PodUID, allocation)
 		d.indexAllocation(allocation)
-	} else {
-		row := d.Allocations.change(c.PodUID)
-		row.enter(AllocationIntended)
-		*row = allocation
+		return
 	}
-	return Verdict{RateVersion: allocation.RateVersion}
+	row := d.Allocations.change(c.PodUID)
+	row.enter(AllocationIntended)
+	*row = allocation
 }
 
 // existingAllocation answers for a pod that has an allocation; done is false when it may be re-targeted.
@@ -69,12 +74,12 @@ func alreadyBound(a Allocation, node string) *Refusal {
 }
 
 // reservationFor finds the reservation that covers the pod, or plans the hold that the command brings (place). If
-// there is neither, the verdict says why.
-func (d *decider) reservationFor(c Allocate) (reservation *Reservation, place bool, verdict Verdict) {
+// there is neither, the verdict says why. unlimited: whether the account has the credits is not asked.
+func (d *decider) reservationFor(c Allocate, unlimited bool) (reservation *Reservation, place bool, verdict Verdict) {
 	existing := d.Reservations.Get(c.Reservation)
 	switch {
 	case existing == nil && c.Hold != nil:
-		planned, verdict := d.planHold(*c.Hold, c.AlreadyRunning)
+		planned, verdict := d.planHold(*c.Hold, unlimited)
 		return planned, true, verdict
 	case existing == nil:
 		verdict.Refusal = refuse(NoReservation, "workload %s has no reservation that could pay for pod %s", c.Reservation, c.PodUID)
@@ -82,12 +87,16 @@ func (d *decider) reservationFor(c Allocate) (reservation *Reservation, place bo
 		verdict.Refusal = refuse(NoReservation, "the reservation of workload %s is %s since %s and pays for no further pod",
 			c.Reservation, existing.State, stamp(existing.ClosedAt))
 	case existing.Account != c.Account || existing.Class != c.Class:
-		verdict.Refusal = refuse(TermsDiffer, "the reservation of workload %s is for class %s paid by %s, the pod needs %s paid by %s",
-			c.Reservation, existing.Class, existing.Account, c.Class, c.Account)
+		verdict.Refusal = termsDiffer(*existing, c)
 	default:
 		return copyOf(existing), false, verdict
 	}
 	return nil, false, verdict
+}
+
+func termsDiffer(r Reservation, c Allocate) *Refusal {
+	return refuse(TermsDiffer, "the reservation of workload %s is for class %s paid by %s, the pod needs %s paid by %s",
+		c.Reservation, r.Class, r.Account, c.Class, c.Account)
 }
 
 // checkCoverage refuses more GPUs at once than were reserved, and any further attempt on a hold that is used up. What
@@ -96,9 +105,15 @@ func (d *decider) checkCoverage(c Allocate, r Reservation) *Refusal {
 	if c.AlreadyRunning {
 		return nil
 	}
-	if gpus, _ := d.openGPUs(r.UID, c.PodUID); gpus+c.GPUs > r.MaxGPUs {
-		return refuse(HoldExceeded, "pod needs %d GPUs, the reservation of workload %s covers %d at once and %d are in use",
-			c.GPUs, r.UID, r.MaxGPUs, gpus)
+	gpus, _ := d.openGPUs(r.UID, c.PodUID)
+	return r.cover("pod", c.GPUs, gpus)
+}
+
+// cover refuses more GPUs for someone while others are in use, and any if the hold is used up.
+func (r Reservation) cover(someone string, gpus, inUse int64) *Refusal {
+	if inUse+gpus > r.MaxGPUs {
+		return refuse(HoldExceeded, "%s needs %d GPUs, the reservation of workload %s covers %d at once and %d are in use",
+			someone, gpus, r.UID, r.MaxGPUs, inUse)
 	}
 	if r.Remaining() == 0 {
 		return refuse(HoldExceeded, "the reservation of workload %s is used up: %s credits were held, %s are charged; submit a new workload",

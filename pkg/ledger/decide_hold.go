@@ -14,8 +14,8 @@ func (d *decider) placeHold(c PlaceHold) Verdict {
 }
 
 // planHold decides a hold without placing it: a reservation to place, or nil and the verdict that stands instead.
-// running: what it is for runs already, so that missing credits cannot refuse it (I9).
-func (d *decider) planHold(c PlaceHold, running bool) (*Reservation, Verdict) {
+// unlimited: missing credits do not refuse it, because what it is for runs already (I9), or is part of a gang that is asked about as a whole.
+func (d *decider) planHold(c PlaceHold, unlimited bool) (*Reservation, Verdict) {
 	account := d.Accounts.Get(c.Account)
 	if existing := d.Reservations.Get(c.UID); existing != nil {
 		return nil, existingHold(c, *existing)
@@ -32,7 +32,7 @@ func (d *decider) planHold(c PlaceHold, running bool) (*Reservation, Verdict) {
 		return nil, Verdict{Refusal: refuse(OutOfRange, "%s; ask for a shorter max-runtime or fewer GPUs", err)}
 	}
 	payer := d.payerOf(c.Account)
-	if refusal := d.checkHold(payer, c.Account, amount); refusal != nil && !running {
+	if refusal := d.checkHold(payer, c.Account, amount); refusal != nil && !unlimited {
 		return nil, Verdict{Refusal: refusal}
 	}
 	return &Reservation{
@@ -68,12 +68,17 @@ func (d *decider) applyHold(r Reservation) *Refusal {
 	if refusal := d.transact(r.Payer, r.Account, movement{reserved: r.Amount, held: r.Amount}); refusal != nil {
 		return refusal
 	}
+	d.insertHold(r)
+	return nil
+}
+
+// insertHold is the part of applyHold after its amount is set aside.
+func (d *decider) insertHold(r Reservation) {
 	r.Takes = d.holdLots(r.Payer, r.Amount)
 	d.Reservations.insert(r.UID, r)
 	for _, name := range []string{r.Account, r.Payer} {
 		d.noteUse(name, func(use *AccountUse) { use.Reservations = true })
 	}
-	return nil
 }
 
 func (d *decider) renewHold(c RenewHold) Verdict {

@@ -92,11 +92,11 @@ func (p Period) noun() string {
 	return "year"
 }
 
-// checkRunning is the limit of running jobs of the spender and of everyone above it, for one more.
-func (s *State) checkRunning(spender string) *Refusal {
+// checkRunning is the limit of running jobs of the spender and of everyone above it, for so many more.
+func (s *State) checkRunning(spender string, more int64) *Refusal {
 	for _, name := range s.path(spender) {
 		row := s.Accounts.Get(name)
-		if most := row.Policy.RunningJobs; most > 0 && row.SubtreeRunning >= most {
+		if most := row.Policy.RunningJobs; most > 0 && more > 0 && row.SubtreeRunning+more > most {
 			return &Refusal{Code: RunningLimited, Account: name,
 				Message: fmt.Sprintf("account %s runs %d of at most %d jobs at once; it waits until one of them has ended", name, row.SubtreeRunning, most)}
 		}

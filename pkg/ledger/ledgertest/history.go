@@ -2,6 +2,7 @@ package ledgertest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -141,8 +142,10 @@ func (g *historyGenerator) command() ledger.Command {
 	switch n := rapid.IntRange(0, 49).Draw(g.T, "command"); {
 	case n < 7:
 		return g.hold()
-	case n < 13:
+	case n < 11:
 		return g.allocate()
+	case n < 13:
+		return g.gang()
 	case n < 22:
 		return g.interval()
 	case n < 26:
@@ -191,6 +194,27 @@ func (g *historyGenerator) allocate() ledger.Allocate {
 	}
 	if rapid.Bool().Draw(g.T, "brings its hold") {
 		c.Hold = &hold
+	}
+	return c
+}
+
+// gang is pods of one account, mostly, that share reservations or bring their own; now and then one that cannot be.
+func (g *historyGenerator) gang() ledger.AllocateGang {
+	c := ledger.AllocateGang{Key: g.key("gang")}
+	account, epoch := g.name("a", 3), g.epoch()
+	for range rapid.IntRange(1, 4).Draw(g.T, "members") {
+		member := g.allocate()
+		if !g.oneIn(12) {
+			member.AlreadyRunning, member.LeaderEpoch = false, epoch
+			member.Account = account
+			if member.Hold != nil {
+				member.Hold.Account = account
+			}
+		}
+		if !g.oneIn(12) && slices.ContainsFunc(c.Members, func(m ledger.Allocate) bool { return m.PodUID == member.PodUID }) {
+			continue
+		}
+		c.Members = append(c.Members, member)
 	}
 	return c
 }

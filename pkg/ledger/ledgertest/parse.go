@@ -2,6 +2,7 @@ package ledgertest
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 //	hold <uid> <account> gpus= seconds=        renew <uid> seconds=
 //	close <uid> [Settled|Released|Expired]
 //	allocate <pod> <uid> <account> gpus= [node=] [epoch=] [holdseconds=] [running=true]
+//	gang <pod> <uid> <account> [<pod> <uid> <account>]... gpus= [node=] [epoch=] [holdseconds=]
 //	bound <pod> [node=]                        release <pod>
 //	start <pod> <seconds>                      interval <pod> <from> <to> [start=] [gpus=a,b] [node=] [epoch=]
 //	end <pod> <from>|never <to> [unknown=true] suspect <pod> <seconds>      clear <pod>
@@ -134,6 +136,8 @@ func (p *lineParser) command() ledger.Command {
 		return c
 	case "allocate":
 		return p.allocate()
+	case "gang":
+		return p.gang()
 	case "bound":
 		c := ledger.ConfirmBound{PodUID: p.word(1), Node: p.text("node", Node)}
 		c.Key = p.text("key", "bound:"+c.PodUID+":"+c.Node)
@@ -231,6 +235,24 @@ func (p *lineParser) allocate() ledger.Command {
 		hold := Hold(c.Reservation, c.Account, c.GPUs, seconds)
 		c.Hold = &hold
 	}
+	return c
+}
+
+// gang is one allocate for every three words, all with the same options.
+func (p *lineParser) gang() ledger.Command {
+	words, options := p.words[1:], p.options
+	key := p.text("key", p.line)
+	c := ledger.AllocateGang{Key: key}
+	for ; len(words) > 0; words = words[min(3, len(words)):] {
+		one := lineParser{line: p.line, words: append([]string{"allocate"}, words[:min(3, len(words))]...), options: maps.Clone(options)}
+		member, _ := one.allocate().(ledger.Allocate)
+		if one.err != nil || len(one.options) > 0 {
+			p.fail("%v %v", one.err, one.options)
+			return nil
+		}
+		c.Members = append(c.Members, member)
+	}
+	p.options = nil
 	return c
 }
 

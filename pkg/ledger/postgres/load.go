@@ -141,6 +141,10 @@ func (f *footprint) include(command ledger.Command) {
 		if c.Hold != nil {
 			f.hold(*c.Hold)
 		}
+	case ledger.AllocateGang:
+		for _, member := range c.Members {
+			f.include(member)
+		}
 	case ledger.ConfirmBound:
 		f.pods.add(c.PodUID)
 	case ledger.ReleaseAllocation:

@@ -56,6 +56,12 @@ func (l *Ledger) named(command ledger.Command) []string {
 		return l.sidesOf(c.UID)
 	case ledger.Allocate:
 		return append(append(l.sidesOf(c.Reservation), l.sidesOfPod(c.PodUID)...), c.Account)
+	case ledger.AllocateGang:
+		var names []string
+		for _, member := range c.Members {
+			names = append(names, l.named(member)...)
+		}
+		return names
 	case ledger.ConfirmBound:
 		return l.sidesOfPod(c.PodUID)
 	case ledger.ReleaseAllocation:

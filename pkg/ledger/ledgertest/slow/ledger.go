@@ -114,6 +114,12 @@ func (l *Ledger) decide(command ledger.Command) ledger.Verdict {
 		if c.LeaderEpoch < 1 || c.LeaderEpoch != l.leaders[c.Leader] {
 			return refused(ledger.StaleEpoch)
 		}
+	case ledger.AllocateGang:
+		for _, member := range c.Members {
+			if member.LeaderEpoch < 1 || member.LeaderEpoch != l.leaders[member.Leader] {
+				return refused(ledger.StaleEpoch)
+			}
+		}
 	case ledger.RecordInterval:
 		if c.OwnerEpoch < 1 || c.OwnerEpoch != l.nodes[c.Node] {
 			return refused(ledger.StaleEpoch)
@@ -183,6 +189,8 @@ func (l *Ledger) carryOut(command ledger.Command) ledger.Verdict {
 		return l.closeReservation(c)
 	case ledger.Allocate:
 		return l.allocate(c)
+	case ledger.AllocateGang:
+		return l.allocateGang(c)
 	case ledger.ConfirmBound:
 		return l.confirmBound(c)
 	case ledger.ReleaseAllocation:

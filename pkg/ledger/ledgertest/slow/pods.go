@@ -11,7 +11,10 @@ func (l *Ledger) attempt(pod string) *attempt {
 	return nil
 }
 
-func (l *Ledger) allocate(c ledger.Allocate) ledger.Verdict {
+func (l *Ledger) allocate(c ledger.Allocate) ledger.Verdict { return l.place(c, true) }
+
+// place is an Allocate; not limited, it does not ask what the account may reserve, run and sum up.
+func (l *Ledger) place(c ledger.Allocate, limited bool) ledger.Verdict {
 	before := l.attempt(c.PodUID)
 	if before != nil {
 		switch {
@@ -29,7 +32,7 @@ func (l *Ledger) allocate(c ledger.Allocate) ledger.Verdict {
 	h, isNew := hold{}, false
 	switch has := l.hold(c.Reservation); {
 	case has == nil && c.Hold != nil:
-		planned, instead := l.plan(*c.Hold, c.AlreadyRunning)
+		planned, instead := l.plan(*c.Hold, c.AlreadyRunning || !limited)
 		if instead != nil {
 			return *instead
 		}
@@ -51,7 +54,7 @@ func (l *Ledger) allocate(c ledger.Allocate) ledger.Verdict {
 		if gpus > h.MaxGPUs || l.remaining(h) == 0 {
 			return refused(ledger.HoldExceeded)
 		}
-		if h.State == ledger.Held {
+		if h.State == ledger.Held && limited {
 			for _, name := range l.above(c.Account) {
 				if most := l.account(name).policy.RunningJobs; most > 0 && l.subtreeRunning(name) >= most {
 					return ledger.Verdict{Refusal: &ledger.Refusal{Code: ledger.RunningLimited, Account: name}}
@@ -59,8 +62,13 @@ func (l *Ledger) allocate(c ledger.Allocate) ledger.Verdict {
 			}
 		}
 	}
-	if isNew && !l.try(func() { l.open(h) }) {
-		return refused(ledger.OutOfRange)
+	switch {
+	case isNew && limited:
+		if !l.try(func() { l.open(h) }) {
+			return refused(ledger.OutOfRange)
+		}
+	case isNew:
+		l.open(h)
 	}
 	l.hold(c.Reservation).State = ledger.Active
 	placed := attempt{ledger.Allocation{
