@@ -64,6 +64,18 @@ test-nvml: ## the tests and programs that need a C compiler
 		test -z "$${REQUIRE_CGO:-}"; \
 	fi
 
+# Which, of those in hack/postgresql/package.json.
+POSTGRES_VERSIONS ?= 16 17 18
+.PHONY: test-postgres-versions
+test-postgres-versions: ## the ledger's tests on PostgreSQL 16, 17 and 18, whose programs come from npm
+	@programs="$$($(PROGRESS) "installing PostgreSQL $(POSTGRES_VERSIONS)" hack/postgresql/install)"; \
+	machine="$$(case "$$(uname -m)" in aarch64 | arm64) echo arm64 ;; *) echo x64 ;; esac)"; \
+	for version in $(POSTGRES_VERSIONS); do \
+		export GPUBANK_POSTGRES_BIN="$$programs/postgresql-$$version-$$machine/native/bin"; \
+		"$$GPUBANK_POSTGRES_BIN/postgres" --version; \
+		$(PROGRESS) "testing the ledger on PostgreSQL $$version" go test -timeout 20m ./pkg/ledger/postgres; \
+	done
+
 .PHONY: lint
 lint: ## gofmt and go vet, with and without failpoints
 	@unformatted="$$(gofmt -l $(GOFMT_FOLDERS))"; \
