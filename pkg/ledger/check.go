@@ -95,6 +95,12 @@ func Check(command Command) *Refusal {
 	case RenewHold:
 		f.name("workload UID", c.UID)
 		f.number("GPU-seconds", c.GPUSeconds, 1, MaxGPUSeconds)
+	case EnsureHold:
+		f.hold(c.Hold)
+		f.number("GPU-seconds seen", c.From, 0, MaxGPUSeconds)
+	case PauseHold:
+		f.name("workload UID", c.UID)
+		f.number("GPU-seconds seen", c.From, 0, MaxGPUSeconds)
 	case CloseReservation:
 		f.name("workload UID", c.UID)
 		f.text("reason", c.Reason, 0, maxTextBytes)

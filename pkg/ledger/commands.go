@@ -109,6 +109,26 @@ type RenewHold struct {
 	GPUSeconds int64 // 1 or more, to add
 }
 
+// EnsureHold sets aside what Hold asks for from now on, whatever was used before: it places the hold, or makes the open reservation
+// of the same workload cover as much. It never takes anything away. A reservation that sets nothing aside and has no open allocation is
+// priced anew, for Hold's class; any other one keeps its class, price and payer, and grows.
+type EnsureHold struct {
+	Key  string
+	Hold PlaceHold // its Key is unused
+	// From is the reservation's GPUSeconds that the caller saw, 0 for no reservation: a reservation that has changed since is
+	// left as it is (TermsDiffer), so that nobody who is late adds to a hold that is in use.
+	From int64
+}
+
+// PauseHold gives back all that an open reservation still sets aside and leaves it open: its workload waits for another
+// admission, and no pod can be placed until EnsureHold. Refused while an allocation under it is open (ReservationInUse).
+type PauseHold struct {
+	Key string
+	UID string
+	// From is the reservation's GPUSeconds that the caller saw, as in EnsureHold.
+	From int64
+}
+
 // CloseReservation ends a reservation: Settled when anything was allocated under it, else Released or Expired as
 // asked. Refused while an allocation under it is open (ReservationInUse).
 type CloseReservation struct {
@@ -227,6 +247,8 @@ func (c FreezeAccount) CommandKey() string     { return c.Key }
 func (c UnfreezeAccount) CommandKey() string   { return c.Key }
 func (c PostDue) CommandKey() string           { return c.Key }
 func (c RenewHold) CommandKey() string         { return c.Key }
+func (c EnsureHold) CommandKey() string        { return c.Key }
+func (c PauseHold) CommandKey() string         { return c.Key }
 func (c Refund) CommandKey() string            { return c.Key }
 func (c PlaceHold) CommandKey() string         { return c.Key }
 func (c CloseReservation) CommandKey() string  { return c.Key }
@@ -250,6 +272,8 @@ func (FreezeAccount) isCommand()     {}
 func (UnfreezeAccount) isCommand()   {}
 func (PostDue) isCommand()           {}
 func (RenewHold) isCommand()         {}
+func (EnsureHold) isCommand()        {}
+func (PauseHold) isCommand()         {}
 func (Refund) isCommand()            {}
 func (PlaceHold) isCommand()         {}
 func (CloseReservation) isCommand()  {}

@@ -52,6 +52,12 @@ func canonical(command Command) (kind string, content any) {
 	case RenewHold:
 		c.Key = ""
 		return "RenewHold", c
+	case EnsureHold:
+		c.Key, c.Hold.Key = "", ""
+		return "EnsureHold", c
+	case PauseHold:
+		c.Key = ""
+		return "PauseHold", c
 	case PlaceHold:
 		c.Key = ""
 		return "PlaceHold", c

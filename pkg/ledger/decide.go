@@ -137,6 +137,10 @@ func (d *decider) carryOut(command Command) Verdict {
 		return d.placeHold(c)
 	case RenewHold:
 		return d.renewHold(c)
+	case EnsureHold:
+		return d.ensureHold(c)
+	case PauseHold:
+		return d.pauseHold(c)
 	case CloseReservation:
 		return d.closeReservation(c)
 	case Allocate:
@@ -182,6 +186,10 @@ func (d *decider) withRows(command Command, v Verdict) Verdict {
 		v.Reservation, v.Account = copyOf(d.Reservations.Get(c.UID)), copyOf(d.Accounts.Get(c.Account))
 	case RenewHold:
 		v.Reservation = copyOf(d.Reservations.Get(c.UID))
+	case EnsureHold:
+		v.Reservation, v.Account = copyOf(d.Reservations.Get(c.Hold.UID)), copyOf(d.Accounts.Get(c.Hold.Account))
+	case PauseHold:
+		v.Reservation = copyOf(d.Reservations.Get(c.UID))
 	case CloseReservation:
 		v.Reservation = copyOf(d.Reservations.Get(c.UID))
 		if v.Reservation != nil {
@@ -215,7 +223,7 @@ func (d *decider) withRows(command Command, v Verdict) Verdict {
 // were carried out: a hold's workload has a reservation, an interval's time is charged, a state was reached.
 func lasting(command Command) bool {
 	switch command.(type) {
-	case PostGrant, Adjust, Transfer, Refund, RenewHold, FreezeAccount, UnfreezeAccount:
+	case PostGrant, Adjust, Transfer, Refund, RenewHold, EnsureHold, PauseHold, FreezeAccount, UnfreezeAccount:
 		return true
 	}
 	return false

@@ -115,6 +115,9 @@ func (r Reservation) cover(someone string, gpus, inUse int64) *Refusal {
 		return refuse(HoldExceeded, "%s needs %d GPUs, the reservation of workload %s covers %d at once and %d are in use",
 			someone, gpus, r.UID, r.MaxGPUs, inUse)
 	}
+	if r.GPUSeconds == 0 {
+		return refuse(HoldExceeded, "the reservation of workload %s sets nothing aside while it waits to be admitted again", r.UID)
+	}
 	if r.Remaining() == 0 {
 		return refuse(HoldExceeded, "the reservation of workload %s is used up: %s credits were held, %s are charged; submit a new workload",
 			r.UID, DisplayCredits(r.Amount), DisplayCredits(r.Charged))

@@ -20,6 +20,8 @@
 //
 // # States
 //
+// An open reservation may set nothing aside for a while, when its workload waits to be admitted again (PauseHold, EnsureHold).
+//
 //	reservation   Held ──allocate──► Active ──settle──► Settled
 //	                │ └──cancel────► Released      (no usage)
 //	                └──reconciled──► Expired       (object confirmed absent)

@@ -59,6 +59,7 @@ type State struct {
 	recentEntries         []Entry
 	recentRateVersions    []RateVersion
 	recentSettings        map[string]bool
+	recentRepriced        map[string]bool
 	recentPolicies        []PolicyVersion
 	recentSpending        []DailySpending
 	recentResolutions     []Discrepancy
@@ -92,8 +93,10 @@ type Outcome struct {
 	Rates        []RateVersion   // new versions
 	Lots         Changes[Lot]
 	Reservations Changes[Reservation]
-	Allocations  Changes[Allocation]
-	Devices      Changes[DeviceHold]
+	// Repriced are the UIDs of updated reservations whose class, rate or MaxGPUs changed (EnsureHold).
+	Repriced    map[string]bool
+	Allocations Changes[Allocation]
+	Devices     Changes[DeviceHold]
 	// RemovedIntervals are to be removed before NewIntervals are inserted: they make room for them.
 	RemovedIntervals []Interval
 	NewIntervals     []Interval
@@ -246,6 +249,7 @@ func (s *State) takeOutcome(verdicts []Verdict) Outcome {
 		Rates:         s.recentRateVersions,
 		Lots:          s.Lots.takeChanges(),
 		Reservations:  s.Reservations.takeChanges(),
+		Repriced:      s.recentRepriced,
 		Allocations:   s.Allocations.takeChanges(),
 		Devices:       s.Devices.takeChanges(),
 		Entries:       s.recentEntries,
@@ -258,7 +262,7 @@ func (s *State) takeOutcome(verdicts []Verdict) Outcome {
 			out.Settings = append(out.Settings, account)
 		}
 	}
-	s.recentSettings = nil
+	s.recentSettings, s.recentRepriced = nil, nil
 	s.Rates.takeChanges() // recentRateVersions has them, and versions between
 	for _, key := range s.recentRememberedOrder {
 		out.Remembered = append(out.Remembered, s.remembered[key])

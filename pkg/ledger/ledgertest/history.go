@@ -56,6 +56,8 @@ type historyGenerator struct {
 	prefix string
 	now    time.Time
 	vast   bool // amounts at the end of the ledger's range occur
+	// asked are the GPU-seconds that holds of a workload were asked for: what its reservation may be for.
+	asked map[string][]int64
 }
 
 // tick lets time pass between two batches.
@@ -154,6 +156,15 @@ func (g *historyGenerator) command() ledger.Command {
 		uid := g.name("w", 4)
 		outcome := rapid.SampledFrom([]ledger.ReservationState{ledger.Settled, ledger.Released, ledger.Expired}).Draw(g.T, "outcome")
 		return ledger.CloseReservation{Key: g.key("close:" + uid), UID: uid, Outcome: outcome}
+	case n < 30:
+		uid := g.name("w", 4)
+		return ledger.PauseHold{Key: g.key("pause:" + uid), UID: uid, From: g.seen(uid)}
+	case n < 31:
+		hold := g.hold()
+		hold.Key = ""
+		from := g.seen(hold.UID)
+		g.asked[hold.UID] = append(g.asked[hold.UID], from+hold.GPUSeconds)
+		return ledger.EnsureHold{Key: g.key("ensure:" + hold.UID), Hold: hold, From: from}
 	case n < 32:
 		uid := g.name("w", 4)
 		return ledger.RenewHold{Key: g.key("renew:" + uid), UID: uid, GPUSeconds: rapid.Int64Range(1, 300).Draw(g.T, "more seconds")}
@@ -167,11 +178,21 @@ func (g *historyGenerator) command() ledger.Command {
 	return g.report()
 }
 
+// seen is how many GPU-seconds a workload's reservation may be for.
+func (g *historyGenerator) seen(uid string) int64 {
+	return rapid.SampledFrom(append([]int64{0}, g.asked[uid]...)).Draw(g.T, "GPU-seconds seen")
+}
+
 func (g *historyGenerator) hold() ledger.PlaceHold {
 	uid, gpus := g.name("w", 4), rapid.Int64Range(1, 3).Draw(g.T, "gpus")
+	seconds := gpus * rapid.Int64Range(1, 300).Draw(g.T, "seconds")
+	if g.asked == nil {
+		g.asked = map[string][]int64{}
+	}
+	g.asked[uid] = append(g.asked[uid], seconds)
 	return ledger.PlaceHold{
 		Key: g.key("hold:" + uid), UID: uid, Account: g.name("a", 3), Class: g.class(), MaxGPUs: gpus,
-		GPUSeconds: gpus * rapid.Int64Range(1, 300).Draw(g.T, "seconds"),
+		GPUSeconds: seconds,
 		Workload:   ledger.WorkloadRef{Kind: "Job", Namespace: "n", Name: uid},
 	}
 }

@@ -118,6 +118,16 @@ func (p *lineParser) command() ledger.Command {
 		c := ledger.RenewHold{UID: p.word(1), GPUSeconds: p.number("seconds", 1)}
 		c.Key = p.text("key", fmt.Sprintf("renew:%s:%d", c.UID, c.GPUSeconds))
 		return c
+	case "ensure":
+		c := ledger.EnsureHold{Hold: Hold(p.word(1), p.word(2), p.number("gpus", 1), p.number("seconds", 1)), From: p.number("from", 0)}
+		c.Hold.Class = p.text("class", Class)
+		c.Hold.Key = ""
+		c.Key = p.text("key", fmt.Sprintf("ensure:%s:%d:%d", c.Hold.UID, c.From, c.Hold.GPUSeconds))
+		return c
+	case "pause":
+		c := ledger.PauseHold{UID: p.word(1), From: p.number("from", 0)}
+		c.Key = p.text("key", fmt.Sprintf("pause:%s:%d", c.UID, c.From))
+		return c
 	case "refund":
 		c := ledger.Refund{PodUID: p.word(1), Cause: ledger.RefundCause(p.word(2)), CheckpointedAt: p.moment("checkpoint"), Reason: "test"}
 		c.Key = p.text("key", "refund:"+c.PodUID)
@@ -228,6 +238,7 @@ func (p *lineParser) correction() ledger.Command {
 
 func (p *lineParser) allocate() ledger.Command {
 	c := Allocate(p.word(1), p.word(2), p.word(3), p.number("gpus", 1))
+	c.Class = p.text("class", c.Class)
 	c.Node, c.LeaderEpoch = p.text("node", Node), p.number("epoch", 1)
 	c.AlreadyRunning = p.text("running", "") == "true"
 	c.Key = p.text("key", c.Key)

@@ -23,7 +23,7 @@ type footprint struct {
 	// repeated with all of them (thorough).
 	related  set
 	thorough bool
-	// claimed are the reservations whose open allocations matter (Allocate, CloseReservation).
+	// claimed are the reservations whose open allocations matter (Allocate, EnsureHold, PauseHold, CloseReservation).
 	claimed set
 	classes set
 	leaders set
@@ -129,6 +129,13 @@ func (f *footprint) include(command ledger.Command) {
 		f.hold(c)
 	case ledger.RenewHold:
 		f.existing(c.UID)
+	case ledger.EnsureHold:
+		f.hold(c.Hold)
+		f.existing(c.Hold.UID)
+		f.claimed.add(c.Hold.UID)
+	case ledger.PauseHold:
+		f.existing(c.UID)
+		f.claimed.add(c.UID)
 	case ledger.CloseReservation:
 		f.existing(c.UID)
 		f.claimed.add(c.UID)

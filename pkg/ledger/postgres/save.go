@@ -18,7 +18,7 @@ func save(ctx context.Context, conn *pgx.Conn, out ledger.Outcome, now time.Time
 	w.accounts(out)
 	w.rates(out.Rates)
 	w.lots(out.Lots)
-	w.reservations(out.Reservations)
+	w.reservations(out.Reservations, out.Repriced)
 	w.allocations(out.Allocations)
 	w.intervals(out.RemovedIntervals, out.NewIntervals)
 	w.devices(out.Devices)
@@ -158,7 +158,7 @@ func (w *writes) rates(rows []ledger.RateVersion) {
 		w.now)
 }
 
-func (w *writes) reservations(c ledger.Changes[ledger.Reservation]) {
+func (w *writes) reservations(c ledger.Changes[ledger.Reservation], repriced map[string]bool) {
 	uid := func(r *ledger.Reservation) string { return r.UID }
 	charged := func(r *ledger.Reservation) int64 { return int64(r.Charged) }
 	state := func(r *ledger.Reservation) string { return string(r.State) }
@@ -167,6 +167,10 @@ func (w *writes) reservations(c ledger.Changes[ledger.Reservation]) {
 	seconds := func(r *ledger.Reservation) int64 { return r.GPUSeconds }
 	amount := func(r *ledger.Reservation) int64 { return int64(r.Amount) }
 	takes := func(r *ledger.Reservation) string { return writeTakes(r.Takes) }
+	class := func(r *ledger.Reservation) string { return r.Class }
+	rateVersion := func(r *ledger.Reservation) int64 { return r.RateVersion }
+	rate := func(r *ledger.Reservation) int64 { return int64(r.Rate) }
+	maxGPUs := func(r *ledger.Reservation) int64 { return r.MaxGPUs }
 	held, others := splitHeld(c.Inserted, w.now)
 	terms := func(rows []ledger.Reservation) []any {
 		return []any{
@@ -177,10 +181,10 @@ func (w *writes) reservations(c ledger.Changes[ledger.Reservation]) {
 			column(rows, func(r *ledger.Reservation) string { return r.Workload.Kind }),
 			column(rows, func(r *ledger.Reservation) string { return r.Workload.Namespace }),
 			column(rows, func(r *ledger.Reservation) string { return r.Workload.Name }),
-			column(rows, func(r *ledger.Reservation) string { return r.Class }),
-			column(rows, func(r *ledger.Reservation) int64 { return r.RateVersion }),
-			column(rows, func(r *ledger.Reservation) int64 { return int64(r.Rate) }),
-			column(rows, func(r *ledger.Reservation) int64 { return r.MaxGPUs }),
+			column(rows, class),
+			column(rows, rateVersion),
+			column(rows, rate),
+			column(rows, maxGPUs),
 			column(rows, seconds),
 			column(rows, amount),
 			column(rows, takes),
@@ -193,8 +197,23 @@ func (w *writes) reservations(c ledger.Changes[ledger.Reservation]) {
 		column(others, reason),
 		column(others, func(r *ledger.Reservation) time.Time { return r.CreatedAt }),
 		column(others, closedAt))...)
-	w.exactly("ReservationUpdate", len(c.Updated),
-		column(c.Updated, uid), column(c.Updated, seconds), column(c.Updated, amount), column(c.Updated, takes), column(c.Updated, charged), column(c.Updated, state), column(c.Updated, reason), column(c.Updated, closedAt))
+	var priced, updated []ledger.Reservation
+	for _, r := range c.Updated {
+		if repriced[r.UID] {
+			priced = append(priced, r)
+		} else {
+			updated = append(updated, r)
+		}
+	}
+	standing := func(rows []ledger.Reservation) []any {
+		return []any{
+			column(rows, uid), column(rows, seconds), column(rows, amount), column(rows, takes), column(rows, charged),
+			column(rows, state), column(rows, reason), column(rows, closedAt),
+		}
+	}
+	w.exactly("ReservationUpdate", len(updated), standing(updated)...)
+	w.exactly("ReservationReprice", len(priced), append(standing(priced),
+		column(priced, class), column(priced, rateVersion), column(priced, rate), column(priced, maxGPUs))...)
 }
 
 // splitHeld tells the reservations that were just placed from those that the same batch took further.

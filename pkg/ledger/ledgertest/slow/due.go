@@ -52,6 +52,10 @@ func (l *Ledger) named(command ledger.Command) []string {
 		return append(l.sidesOf(c.UID), c.Account)
 	case ledger.RenewHold:
 		return l.sidesOf(c.UID)
+	case ledger.EnsureHold:
+		return append(l.sidesOf(c.Hold.UID), c.Hold.Account)
+	case ledger.PauseHold:
+		return l.sidesOf(c.UID)
 	case ledger.CloseReservation:
 		return l.sidesOf(c.UID)
 	case ledger.Allocate:

@@ -183,13 +183,18 @@ func (l *Ledger) closeReservation(c ledger.CloseReservation) ledger.Verdict {
 	}) {
 		return refused(ledger.OutOfRange)
 	}
-	// What comes back after its expiry leaves at once.
-	if !l.isFrozen(payer) {
-		for _, one := range l.lotsOf(payer) {
-			if l.freeOf(one) > 0 && !one.expires.After(l.now) {
-				l.try(func() { l.expire(one) })
-			}
+	l.expireReturned(payer)
+	return ledger.Verdict{}
+}
+
+// expireReturned: what comes back after its expiry leaves at once.
+func (l *Ledger) expireReturned(payer string) {
+	if l.isFrozen(payer) {
+		return
+	}
+	for _, one := range l.lotsOf(payer) {
+		if l.freeOf(one) > 0 && !one.expires.After(l.now) {
+			l.try(func() { l.expire(one) })
 		}
 	}
-	return ledger.Verdict{}
 }

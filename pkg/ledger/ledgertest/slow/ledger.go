@@ -185,6 +185,10 @@ func (l *Ledger) carryOut(command ledger.Command) ledger.Verdict {
 		return l.placeHold(c)
 	case ledger.RenewHold:
 		return l.renewHold(c)
+	case ledger.EnsureHold:
+		return l.ensureHold(c)
+	case ledger.PauseHold:
+		return l.pauseHold(c)
 	case ledger.CloseReservation:
 		return l.closeReservation(c)
 	case ledger.Allocate:

@@ -9,7 +9,7 @@ GRANT UPDATE (parent, policy, policy_version, frozen, balance, reserved, held, c
               refilled_at, last_entry_at, due_at, revision) ON account TO gpubank_controller;
 GRANT DELETE ON account TO gpubank_controller;
 GRANT UPDATE (free, held, expired) ON lot TO gpubank_controller;
-GRANT UPDATE (gpu_seconds, amount, takes, charged, state, reason, closed_at) ON reservation TO gpubank_controller;
+GRANT UPDATE (gpu_seconds, amount, takes, charged, state, reason, closed_at, class, rate_version, rate, max_gpus) ON reservation TO gpubank_controller;
 GRANT UPDATE (pod_namespace, pod_name, node, class, rate_version, rate, gpus, gpu_uuids, leader_epoch, state, intended_at,
               started_at, ended_at, last_seen, charged, refunded, refunded_for) ON allocation TO gpubank_controller;
 -- Derived intervals give way to measured ones.

@@ -133,7 +133,9 @@ UNION ALL
 SELECT 'I4', 'allocation ' || a.pod_uid, CASE a.account WHEN r.account THEN ARRAY[a.account] ELSE ARRAY[a.account, r.account] END, 'terms',
        format('is of account %s at rate %s (version %s), its reservation %s of %s at %s (version %s)', a.account, a.rate, a.rate_version, r.uid, r.account, r.rate, r.rate_version)
 FROM allocation a JOIN reservation r ON r.uid = a.reservation
-WHERE (a.account, a.class, a.rate, a.rate_version) IS DISTINCT FROM (r.account, r.class, r.rate, r.rate_version)
+WHERE a.account <> r.account
+   -- A hold that is set aside anew between two attempts may have another price than what has ended.
+   OR a.state NOT IN ('Ended', 'Released') AND (a.class, a.rate, a.rate_version) IS DISTINCT FROM (r.class, r.rate, r.rate_version)
 ORDER BY 2;
 
 -- name: AuditEpochs
@@ -159,7 +161,7 @@ FROM (VALUES ('I8', 'entry', 'entry_is_append_only'), ('I8', 'entry', 'entry_is_
              ('I2', 'reservation', 'reservation_names_what_exists'), ('I2', 'allocation', 'allocation_names_its_reservation'),
              ('I6', 'command', 'command_is_never_edited'),
              ('I5', 'reservation', 'reservation_ends_once'), ('I5', 'reservation', 'reservation_terms_never_change'),
-             ('I5', 'reservation', 'reservation_is_never_deleted'),
+             ('I5', 'reservation', 'reservation_is_never_deleted'), ('I4', 'reservation', 'reservation_price_is_its_pods'),
              ('I5', 'allocation', 'allocation_moves_by_the_rules'), ('I4', 'allocation', 'allocation_terms_never_change'),
              ('I9', 'allocation', 'allocation_is_never_deleted'), ('I6', 'allocation', 'allocation_is_refunded_once'),
              ('I4', 'rate', 'rate_version_is_never_edited'),
@@ -180,7 +182,7 @@ FROM (VALUES ('I3', 'metered_interval', 'interval_is_not_empty'),
              ('I2', 'account', 'account_charged_is_not_negative'), ('I2', 'account', 'account_policy_counts_from_one'),
              ('I10', 'account', 'account_name_is_a_dns_subdomain'),
              ('I5', 'reservation', 'reservation_state_is_known'), ('I5', 'reservation', 'reservation_is_closed_when_it_ends'),
-             ('I4', 'reservation', 'reservation_amount_is_its_price'), ('I4', 'reservation', 'reservation_amount_is_positive'),
+             ('I4', 'reservation', 'reservation_amount_is_its_price'), ('I4', 'reservation', 'reservation_amount_is_not_negative'),
              ('I2', 'reservation', 'reservation_charged_is_not_negative'),
              ('I5', 'allocation', 'allocation_state_is_known'), ('I5', 'allocation', 'allocation_is_metered_from_its_start'),
              ('I4', 'allocation', 'allocation_ends_after_its_start'), ('I4', 'allocation', 'allocation_has_gpus'),

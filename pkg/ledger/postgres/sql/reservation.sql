@@ -35,6 +35,16 @@ FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6
      AS n (uid, gpu_seconds, amount, takes, charged, state, reason, closed_at)
 WHERE r.uid = n.uid;
 
+-- name: ReservationReprice
+-- ReservationUpdate where the price changes too: only the controller's role may.
+UPDATE reservation r
+SET gpu_seconds = n.gpu_seconds, amount = n.amount, takes = n.takes, charged = n.charged, state = n.state, reason = n.reason,
+    closed_at = n.closed_at, class = n.class, rate_version = n.rate_version, rate = n.rate, max_gpus = n.max_gpus
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::text[], $7::text[], $8::timestamptz[],
+            $9::text[], $10::bigint[], $11::bigint[], $12::bigint[])
+     AS n (uid, gpu_seconds, amount, takes, charged, state, reason, closed_at, class, rate_version, rate, max_gpus)
+WHERE r.uid = n.uid;
+
 -- name: ReservationGet
 SELECT {reservation}
 FROM reservation
