@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,7 +51,7 @@ func NewCommand(deps Dependencies) *cobra.Command {
 	root.PersistentFlags().StringVar(&where.kubeconfig, "kubeconfig", "", "Path of the kubeconfig file; default as kubectl's.")
 	root.PersistentFlags().StringVar(&where.context, "context", "", "Name of the kubeconfig context to use.")
 	root.AddCommand(
-		balanceCommand(&where, deps), quoteCommand(&where, deps), statementCommand(deps), lotsCommand(deps), spendCommand(deps),
+		balanceCommand(&where, deps), quoteCommand(&where, deps), statementCommand(deps), lotsCommand(deps), spendCommand(deps), checkpointCommand(&where, deps),
 		discrepanciesCommand(deps), auditCommand(deps), rebuildCommand(deps), unfreezeCommand(deps),
 	)
 	return root
@@ -80,7 +81,7 @@ func (c cluster) client() (client.Client, error) {
 		return nil, fmt.Errorf("find the API server: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	return client.New(config, client.Options{Scheme: scheme})

@@ -127,20 +127,36 @@ func failedByItself(pod *corev1.Pod, held workload.HeldTime) bool {
 
 // checkpointOf reads when the pod says that it made its last checkpoint; zero, with the reason, when that cannot be.
 func checkpointOf(pod *corev1.Pod, held workload.HeldTime, now time.Time) (at time.Time, ignored string) {
-	text := strings.TrimSpace(pod.Annotations[workload.CheckpointedAtAnnotation])
-	if text == "" {
-		return time.Time{}, ""
+	said, problems := workload.ReadCheckpoints(pod.Annotations)
+	for _, problem := range problems {
+		if problem.Annotation == workload.CheckpointedAtAnnotation {
+			return time.Time{}, problem.Error() + "; it does not count for the refund"
+		}
 	}
-	at, err := time.Parse(time.RFC3339, text)
-	switch {
-	case err != nil:
-		return time.Time{}, fmt.Sprintf("the annotation %s=%q is no time in RFC 3339, such as 2026-03-01T12:00:00Z; it does not count for the refund",
-			workload.CheckpointedAtAnnotation, text)
-	case at.After(now):
-		return time.Time{}, fmt.Sprintf("the annotation %s=%s lies in the future; it does not count for the refund", workload.CheckpointedAtAnnotation, text)
-	case at.Before(held.Start):
-		return time.Time{}, fmt.Sprintf("the annotation %s=%s lies before the pod's start at %s; it does not count for the refund",
-			workload.CheckpointedAtAnnotation, text, held.Start.Format(time.RFC3339))
+	at, err := said.LastAt(held.Start, now)
+	if err != nil {
+		return time.Time{}, err.Error() + "; it does not count for the refund"
 	}
-	return at.UTC(), ""
+	return at, ""
+}
+
+// decideReport says what a running pod says of its checkpoints that cannot be used, "" if nothing. Whoever reports should hear of it
+// while it can still be put right.
+func decideReport(facts podFacts) string {
+	pod := facts.pod
+	if pod == nil || facts.allocation == nil || !facts.allocation.Open() || !pod.DeletionTimestamp.IsZero() {
+		return ""
+	}
+	held := workload.Held(pod)
+	if held.Start.IsZero() || held.Ended {
+		return ""
+	}
+	said, problems := workload.ReadCheckpoints(pod.Annotations)
+	if _, err := said.LastAt(held.Start, facts.now); err != nil {
+		return err.Error()
+	}
+	if len(problems) > 0 {
+		return problems[0].Error()
+	}
+	return ""
 }

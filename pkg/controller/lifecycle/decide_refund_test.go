@@ -185,3 +185,32 @@ func TestRefundIsAwaitedWithThePod(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// Whoever reports what cannot be is told while it runs; after its end only the refund has something to say.
+func TestDecideReport(t *testing.T) {
+	metering := allocation(ledger.AllocationMetering)
+	for name, c := range map[string]struct {
+		pod        []func(*corev1.Pod)
+		allocation *ledger.Allocation
+		want       string
+	}{
+		"nothing":              {pods(running), metering, ""},
+		"sound":                {pods(running, checkpointed("2026-03-01T12:05:00Z")), metering, ""},
+		"in the future":        {pods(running, checkpointed("2026-03-01T13:00:00Z")), metering, "2026-03-01T13:00:00Z lies in the future"},
+		"before its start":     {pods(running, checkpointed("2026-03-01T11:00:00Z")), metering, "lies before the pod's start"},
+		"no time":              {pods(running, checkpointed("noon")), metering, "no time in RFC 3339"},
+		"not started":          {pods(checkpointed("2026-03-01T13:00:00Z")), metering, ""},
+		"being deleted":        {pods(running, deleted, checkpointed("noon")), metering, ""},
+		"over":                 {pods(finished, checkpointed("noon")), metering, ""},
+		"not metered":          {pods(running, checkpointed("noon")), nil, ""},
+		"ended":                {pods(running, checkpointed("noon")), allocation(ledger.AllocationEnded), ""},
+		"another of its words": {pods(running, func(p *corev1.Pod) { p.Annotations = map[string]string{workload.RestartSecondsAnnotation: "soon"} }), metering, "gpubank.io/restart-seconds is ignored"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := decideReport(podFacts{now: at(500), pod: podWith(c.pod...), allocation: c.allocation})
+			if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+				t.Errorf("says %q, want %q", got, c.want)
+			}
+		})
+	}
+}

@@ -66,6 +66,8 @@ type PodReconciler struct {
 	mu          sync.Mutex
 	leaderEpoch int64
 	sights      map[string]sight // pod UID → what a watch last showed before it went
+	// ignored is what each running pod was last told of a report that cannot be used, by UID, so that it is told once.
+	ignored map[string]string
 }
 
 // Reconcile implements reconcile.TypedReconciler.
@@ -224,6 +226,7 @@ func (r *PodReconciler) apply(ctx context.Context, key PodKey, facts podFacts, p
 		return ctrl.Result{}, err
 	}
 	r.tellWorkload(ctx, facts, started, ended)
+	r.tellReporter(key, decideReport(facts))
 	if facts.pod == nil && p.lookAgain == 0 {
 		r.forgetSight(key.UID)
 	}
@@ -284,6 +287,24 @@ func (r *PodReconciler) tellWorkload(ctx context.Context, facts podFacts, starte
 		r.workloads.put(ctx, WorkloadKey{UID: started.Reservation})
 	case facts.allocation != nil && (facts.pod == nil || !facts.pod.DeletionTimestamp.IsZero()):
 		r.workloads.put(ctx, WorkloadKey{UID: facts.allocation.Reservation})
+	}
+}
+
+// tellReporter tells a running pod, once, that what it says of its checkpoints is ignored.
+func (r *PodReconciler) tellReporter(key PodKey, ignored string) {
+	r.mu.Lock()
+	told := ignored == "" || r.ignored[key.UID] == ignored
+	switch {
+	case ignored == "":
+		delete(r.ignored, key.UID)
+	case r.ignored == nil:
+		r.ignored = map[string]string{key.UID: ignored}
+	default:
+		r.ignored[key.UID] = ignored
+	}
+	r.mu.Unlock()
+	if !told {
+		r.recorder.Eventf(podReference(key), nil, corev1.EventTypeWarning, "CheckpointIgnored", "Report", "%s", ignored)
 	}
 }
 
