@@ -93,7 +93,7 @@ func (d *decider) decide(p Prepared) Verdict {
 	}
 	verdict := d.withRows(command, d.carryOut(command))
 	if verdict.Refusal == nil || verdict.Refusal.Code.remembered() {
-		d.LoadRemembered(Remembered{Key: key, ContentHash: hash, Verdict: verdict.answer(), Lasting: lasting(command)})
+		d.LoadRemembered(Remembered{Key: key, ContentHash: hash, Verdict: verdict.answer(), Lasting: lasting(command), Forget: forgetRule(command, verdict)})
 		d.recentRememberedOrder = append(d.recentRememberedOrder, key)
 	}
 	return verdict
@@ -219,8 +219,7 @@ func (d *decider) withRows(command Command, v Verdict) Verdict {
 	return v
 }
 
-// lasting reports whether a command has to be remembered for good. Of the others the ledger's rows tell later that they
-// were carried out: a hold's workload has a reservation, an interval's time is charged, a state was reached.
+// lasting is what programs before ForgetRule kept of it: they read nothing else.
 func lasting(command Command) bool {
 	switch command.(type) {
 	case PostGrant, Adjust, Transfer, Refund, RenewHold, EnsureHold, PauseHold, FreezeAccount, UnfreezeAccount:

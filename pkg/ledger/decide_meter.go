@@ -94,6 +94,9 @@ func (d *decider) recordInterval(c RecordInterval) Verdict {
 	metered.insert(Interval{
 		PodUID: c.PodUID, Start: held.start, End: held.end, Source: SourceAgent, Charge: price(held), ReceivedAt: d.now,
 	})
+	if a.State == AllocationEnded {
+		d.loosen(a.PodUID)
+	}
 	d.outsidePod(a, reported)
 	d.noteDevices(a, c, held)
 	return Verdict{Charged: charge}

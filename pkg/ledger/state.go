@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -14,7 +15,8 @@ import (
 //   - the newest rate of every class that a command names;
 //   - every reservation that a command names or that a loaded allocation belongs to;
 //   - every allocation that a command names, and all open ones of the reservations that Allocate and CloseReservation name;
-//   - of an allocation that RecordInterval names, the intervals that overlap it; of one that EndAllocation names, all;
+//   - of an allocation that RecordInterval names, the intervals that overlap it; of one that EndAllocation names, all; of both,
+//     what their intervals were if they are compacted;
 //   - the device holds of the GPUs that RecordInterval names: the pod's own, and those that overlap the time from its first
 //     interval to its last, the new ones included;
 //   - what is remembered of the commands' keys;
@@ -64,6 +66,7 @@ type State struct {
 	recentSpending        []DailySpending
 	recentResolutions     []Discrepancy
 	recentRememberedOrder []string
+	recentLoosened        map[string]bool
 }
 
 // AccountUse says what an account has that forbids removing it: as spender or as payer.
@@ -78,8 +81,10 @@ type Remembered struct {
 	ContentHash [32]byte
 	// Verdict is the answer, without rows.
 	Verdict Verdict
-	// Lasting: it must be remembered for good. Others may be forgotten once nobody repeats them any more.
+	// Lasting is what programs before ForgetRule wrote: it must be remembered for good.
 	Lasting bool
+	// Forget says when it may be forgotten.
+	Forget ForgetRule
 }
 
 // Outcome is what Decide decided: a verdict for each command, in order, and the changes to store with one commit.
@@ -100,8 +105,12 @@ type Outcome struct {
 	// RemovedIntervals are to be removed before NewIntervals are inserted: they make room for them.
 	RemovedIntervals []Interval
 	NewIntervals     []Interval
-	Entries          []Entry // in order; ID is zero, the database numbers them
-	Discrepancies    []Discrepancy
+	// Expanded are the pods whose intervals were compacted and no longer are: NewIntervals has all of them, for what is stored.
+	Expanded []string
+	// Loosened are the pods that have ended and whose intervals have changed all the same: they may be compacted again.
+	Loosened      []string
+	Entries       []Entry // in order; ID is zero, the database numbers them
+	Discrepancies []Discrepancy
 	// Resolutions are discrepancies that were found earlier and are closed now.
 	Resolutions []Discrepancy
 	// Spending is what to add to each spender's day; a spender and day may occur more than once.
@@ -160,6 +169,29 @@ func (s *State) indexDevice(h DeviceHold) {
 
 // LoadInterval puts a stored interval into the state. Each must be loaded once.
 func (s *State) LoadInterval(i Interval) { s.timeline(i.PodUID).load(i) }
+
+// LoadCompacted puts stored compacted time into the state, after the allocation and whatever intervals of the pod are loaded: it
+// says what these were.
+func (s *State) LoadCompacted(c CompactedTime) error {
+	a := s.Allocations.Get(c.PodUID)
+	if a == nil {
+		return fmt.Errorf("there is compacted time of pod %s, and no allocation", c.PodUID)
+	}
+	pieces, err := c.Expand(*a)
+	if err != nil {
+		return err
+	}
+	s.timeline(c.PodUID).loadCompacted(pieces)
+	return nil
+}
+
+// loosen notes that the intervals of a pod that has ended have changed.
+func (s *State) loosen(podUID string) {
+	if s.recentLoosened == nil {
+		s.recentLoosened = make(map[string]bool)
+	}
+	s.recentLoosened[podUID] = true
+}
 
 // LoadRemembered puts a remembered command into the state.
 func (s *State) LoadRemembered(r Remembered) {
@@ -256,6 +288,7 @@ func (s *State) takeOutcome(verdicts []Verdict) Outcome {
 		Discrepancies: s.recentDiscrepancies,
 		Resolutions:   s.recentResolutions,
 		Spending:      s.recentSpending,
+		Loosened:      slices.Sorted(maps.Keys(s.recentLoosened)),
 	}
 	for _, account := range out.Accounts.Updated {
 		if s.recentSettings[account.Name] {
@@ -268,11 +301,14 @@ func (s *State) takeOutcome(verdicts []Verdict) Outcome {
 		out.Remembered = append(out.Remembered, s.remembered[key])
 	}
 	for _, podUID := range slices.Sorted(maps.Keys(s.timelines)) {
-		removed, added := s.timelines[podUID].takeChanges()
+		removed, added, expanded := s.timelines[podUID].takeChanges()
+		if expanded {
+			out.Expanded = append(out.Expanded, podUID)
+		}
 		out.RemovedIntervals = append(out.RemovedIntervals, removed...)
 		out.NewIntervals = append(out.NewIntervals, added...)
 	}
 	s.recentRateVersions, s.recentEntries, s.recentDiscrepancies, s.recentRememberedOrder = nil, nil, nil, nil
-	s.recentPolicies, s.recentSpending, s.recentResolutions = nil, nil, nil
+	s.recentPolicies, s.recentSpending, s.recentResolutions, s.recentLoosened = nil, nil, nil, nil
 	return out
 }

@@ -9,6 +9,8 @@ import (
 type timeline struct {
 	pieces  []timelinePiece
 	removed []Interval // stored ones that were cut or replaced
+	// compacted: what is stored is fewer rows than there are pieces, and CompactedTime beside them.
+	compacted bool
 }
 
 type timelinePiece struct {
@@ -20,6 +22,14 @@ type timelinePiece struct {
 type span struct{ start, end time.Time }
 
 func (t *timeline) load(i Interval) { t.insertPiece(timelinePiece{Interval: i, stored: true}) }
+
+// loadCompacted puts the pieces that compacted rows stand for in the place of whatever of these rows was loaded.
+func (t *timeline) loadCompacted(pieces []Interval) {
+	t.pieces, t.compacted = make([]timelinePiece, 0, len(pieces)), true
+	for _, piece := range pieces {
+		t.pieces = append(t.pieces, timelinePiece{Interval: piece, stored: true})
+	}
+}
 
 func (t *timeline) insert(i Interval) { t.insertPiece(timelinePiece{Interval: i}) }
 
@@ -104,13 +114,25 @@ func (t *timeline) lastEnd() time.Time {
 	return t.pieces[len(t.pieces)-1].End
 }
 
-func (t *timeline) takeChanges() (removed, added []Interval) {
+// takeChanges returns what to remove and to add since the last call. expanded: the pieces were compacted, and all of them are to
+// be added in the place of all rows.
+func (t *timeline) takeChanges() (removed, added []Interval, expanded bool) {
 	removed, t.removed = t.removed, nil
+	if t.compacted && t.changed(removed) {
+		t.compacted, expanded, removed = false, true, nil
+		for i := range t.pieces {
+			t.pieces[i].stored = false
+		}
+	}
 	for i := range t.pieces {
 		if !t.pieces[i].stored {
 			t.pieces[i].stored = true
 			added = append(added, t.pieces[i].Interval)
 		}
 	}
-	return removed, added
+	return removed, added, expanded
+}
+
+func (t *timeline) changed(removed []Interval) bool {
+	return len(removed) > 0 || slices.ContainsFunc(t.pieces, func(p timelinePiece) bool { return !p.stored })
 }

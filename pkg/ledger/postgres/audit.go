@@ -14,7 +14,7 @@ import (
 // auditQueries each return what is broken, in sql/audit.sql.
 var auditQueries = []string{
 	"AuditReserved", "AuditProjections", "AuditSpending", "AuditPolicies", "AuditLotOrigins", "AuditOverlaps", "AuditSharedDevices",
-	"AuditCharges", "AuditAllocationSums", "AuditReservations", "AuditEpochs", "AuditGuards", "AuditUnbilled", "AuditZeroSum",
+	"AuditCharges", "AuditAllocationSums", "AuditCompacted", "AuditCompactedCharges", "AuditReservations", "AuditEpochs", "AuditGuards", "AuditUnbilled", "AuditZeroSum",
 	"AuditEntries",
 }
 

@@ -173,7 +173,7 @@ func (s *Store) onConnection(ctx context.Context, transaction func(*pgx.Conn) er
 		return nil
 	}
 	var server *pgconn.PgError
-	if ctx.Err() == nil && !pooled.Conn().IsClosed() && !errors.As(err, &server) && !errors.Is(err, errStaleLocks) {
+	if ctx.Err() == nil && !pooled.Conn().IsClosed() && !errors.As(err, &server) && !errors.Is(err, errStaleLocks) && !errors.Is(err, errKeptUp) {
 		err = &faultError{err} // the connection is fine and the server did not complain: the fault is here
 	}
 	s.abandon(pooled, server)

@@ -89,6 +89,12 @@ var invariantOf = map[string]string{
 	"interval_overlaps_no_other_of_its_pod":   "I3",
 	"interval_source_is_known":                "schema",
 	"metered_interval_pkey":                   "I3",
+	"interval_is_expanded_before_it_goes":     "I3",
+	"compacted_time_has_whole_runs":           "I3",
+	"compacted_time_is_never_edited":          "I3",
+	"compacted_time_is_never_truncated":       "I3",
+	"compacted_time_names_its_allocation":     "I3",
+	"compacted_time_takes_time":               "I3",
 	"device_hold_is_not_empty":                "I3",
 	"device_hold_names_its_allocation":        "I3",
 	"entry_adjustment_has_a_reason":           "I8",
@@ -160,9 +166,12 @@ const stalePlan = "0A000"
 // reservation or allocation appeared, between the snapshot and the lock.
 var errStaleLocks = errors.New("an account's ancestors changed while they were being locked")
 
+// errKeptUp says that upkeep compacted or forgot rows between their reading and their change.
+var errKeptUp = errors.New("upkeep was at these rows meanwhile")
+
 // classify is the one place where the database's errors get their meaning.
 func classify(err error) failure {
-	if errors.Is(err, errStaleLocks) {
+	if errors.Is(err, errStaleLocks) || errors.Is(err, errKeptUp) {
 		return failureConflict
 	}
 	if fault := new(faultError); errors.As(err, &fault) {

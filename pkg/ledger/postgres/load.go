@@ -273,6 +273,13 @@ func (f *footprint) queueMetering(batch *pgx.Batch, state *ledger.State) {
 			column(pods, func(pod *string) time.Time { return f.windows[*pod].start }),
 			column(pods, func(pod *string) time.Time { return f.windows[*pod].end }),
 		), scanInterval, state.LoadInterval)
+		batch.Queue(query("CompactedLoad"), pods).Query(func(rows pgx.Rows) error {
+			compacted, err := pgx.CollectRows(rows, scanCompacted)
+			for i := 0; err == nil && i < len(compacted); i++ {
+				err = state.LoadCompacted(compacted[i])
+			}
+			return err
+		})
 	}
 	if len(f.devices) > 0 {
 		held := slices.Collect(maps.Keys(f.devices))

@@ -13,7 +13,7 @@ import (
 // PostgreSQL more than executing them on a batch of one; figures in docs/designs/ledger-core.md.
 var hot = []string{
 	"TransactionSettings", "TransactionNumber",
-	"AccountLock", "LeadershipShare", "NodeAgentLock", "CommandLoad", "RateLoad", "ReservationLoad", "ReservationLoadOfPods", "AllocationLoad", "IntervalLoad", "DeviceLoad",
+	"AccountLock", "LeadershipShare", "NodeAgentLock", "CommandLoad", "RateLoad", "ReservationLoad", "ReservationLoadOfPods", "AllocationLoad", "IntervalLoad", "CompactedLoad", "DeviceLoad",
 	"LotLoad", "AccountUpdate", "ReservationHold", "ReservationInsert", "ReservationUpdate", "AllocationInsert", "AllocationUpdate",
 	"IntervalInsert", "DeviceInsert", "DeviceUpdate", "EntryInsert", "SpendingAdd", "CommandInsert",
 	"ReservationGet",

@@ -71,6 +71,27 @@ func scanInterval(row pgx.CollectableRow) (i ledger.Interval, err error) {
 	return i, err
 }
 
+func scanCompacted(row pgx.CollectableRow) (c ledger.CompactedTime, err error) {
+	var starts []time.Time
+	var microseconds, counts []int64
+	var derived []bool
+	if err := row.Scan(&c.PodUID, &starts, &microseconds, &counts, &derived, &c.ReceivedAt); err != nil {
+		return c, err
+	}
+	if len(microseconds) != len(starts) || len(counts) != len(starts) || len(derived) != len(starts) {
+		return c, fmt.Errorf("the compacted time of pod %s has lists of different lengths; run an audit", c.PodUID)
+	}
+	c.ReceivedAt = c.ReceivedAt.UTC()
+	for i, start := range starts {
+		run := ledger.Run{Start: start.UTC(), Length: time.Duration(microseconds[i]) * time.Microsecond, Count: counts[i], Source: ledger.SourceAgent}
+		if derived[i] {
+			run.Source = ledger.SourceDerived
+		}
+		c.Runs = append(c.Runs, run)
+	}
+	return c, nil
+}
+
 func scanDevice(row pgx.CollectableRow) (h ledger.DeviceHold, err error) {
 	err = row.Scan(&h.GPUUUID, &h.PodUID, &h.Start, &h.End)
 	h.Start, h.End = h.Start.UTC(), h.End.UTC()

@@ -20,7 +20,9 @@ func save(ctx context.Context, conn *pgx.Conn, out ledger.Outcome, now time.Time
 	w.lots(out.Lots)
 	w.reservations(out.Reservations, out.Repriced)
 	w.allocations(out.Allocations)
+	w.expand(out.Expanded)
 	w.intervals(out.RemovedIntervals, out.NewIntervals)
+	w.loosen(out.Loosened)
 	w.devices(out.Devices)
 	w.entries(out.Entries)
 	if err := w.remembered(out.Remembered); err != nil {
@@ -53,6 +55,20 @@ func (w *writes) exactly(name string, count int, args ...any) {
 	w.batch.Queue(query(name), args...).Exec(func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() != int64(count) {
 			return fmt.Errorf("statement %s touched %d rows, not %d: another client changed them under lock", name, tag.RowsAffected(), count)
+		}
+		return nil
+	})
+}
+
+// unlessKept is exactly for rows that upkeep may take without the batch's locks: what was read has been compacted or forgotten
+// meanwhile, and the batch is repeated.
+func (w *writes) unlessKept(name string, count int, args ...any) {
+	if count == 0 {
+		return
+	}
+	w.batch.Queue(query(name), args...).Exec(func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() != int64(count) {
+			return fmt.Errorf("statement %s touched %d rows, not %d: %w", name, tag.RowsAffected(), count, errKeptUp)
 		}
 		return nil
 	})
@@ -266,7 +282,7 @@ const unitSeparator = "\x1f"
 func (w *writes) intervals(removed, added []ledger.Interval) {
 	pod := func(i *ledger.Interval) string { return i.PodUID }
 	start := func(i *ledger.Interval) time.Time { return i.Start }
-	w.exactly("IntervalDelete", len(removed), column(removed, pod), column(removed, start))
+	w.unlessKept("IntervalDelete", len(removed), column(removed, pod), column(removed, start))
 	w.exactly("IntervalInsert", len(added),
 		column(added, pod),
 		column(added, start),
@@ -278,7 +294,7 @@ func (w *writes) intervals(removed, added []ledger.Interval) {
 
 func (w *writes) devices(c ledger.Changes[ledger.DeviceHold]) {
 	insertThenUpdate("Device", c, func(name string, rows []ledger.DeviceHold) {
-		w.exactly(name, len(rows),
+		w.unlessKept(name, len(rows),
 			column(rows, func(h *ledger.DeviceHold) string { return h.GPUUUID }),
 			column(rows, func(h *ledger.DeviceHold) string { return h.PodUID }),
 			column(rows, func(h *ledger.DeviceHold) time.Time { return h.Start }),
@@ -317,6 +333,7 @@ func (w *writes) remembered(rows []ledger.Remembered) error {
 		column(rows, func(r *ledger.Remembered) []byte { return r.ContentHash[:] }),
 		verdicts,
 		column(rows, func(r *ledger.Remembered) bool { return r.Lasting }),
+		column(rows, func(r *ledger.Remembered) string { return string(r.Forget) }),
 		w.now)
 	return nil
 }

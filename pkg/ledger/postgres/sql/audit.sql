@@ -116,6 +116,49 @@ WHERE COALESCE(i.charge, 0) <> a.charged
        AND COALESCE(i.covered, interval '0') <> a.ended_at - a.started_at)
 ORDER BY 2;
 
+-- name: AuditCompacted
+-- I3: rows that stand for others are exactly what those were: the runs, put together where one follows another of the same source,
+-- are the rows; and an allocation that has such rows is marked, and has ended.
+WITH run AS (
+    SELECT c.pod_uid, r.derived, r.position, r.start AS started_at,
+           r.start + (r.micros * r.count) * interval '1 microsecond' AS ended_at
+    FROM compacted_time c, unnest(c.starts, c.microseconds, c.counts, c.derived) WITH ORDINALITY AS r (start, micros, count, derived, position)
+), joint AS (
+    SELECT *, lag(ended_at) OVER pod IS DISTINCT FROM started_at OR lag(derived) OVER pod IS DISTINCT FROM derived AS begins
+    FROM run WINDOW pod AS (PARTITION BY pod_uid ORDER BY position)
+), stretch AS (
+    SELECT pod_uid, CASE WHEN derived THEN 'Derived' ELSE 'Agent' END AS source, min(started_at) AS started_at, max(ended_at) AS ended_at
+    FROM (SELECT *, count(*) FILTER (WHERE begins) OVER (PARTITION BY pod_uid ORDER BY position) AS number FROM joint) j
+    GROUP BY pod_uid, number, derived
+), metered AS (
+    SELECT i.pod_uid, i.source, i.started_at, i.ended_at
+    FROM metered_interval i WHERE EXISTS (SELECT FROM compacted_time c WHERE c.pod_uid = i.pod_uid)
+)
+SELECT 'I3', 'allocation ' || COALESCE(s.pod_uid, m.pod_uid), ARRAY[a.account], format('compacted:%s', COALESCE(s.started_at, m.started_at)),
+       format('was compacted from %s [%s, %s), its interval is %s [%s, %s)', s.source, s.started_at, s.ended_at, m.source, m.started_at, m.ended_at)
+FROM stretch s
+FULL JOIN metered m ON m.pod_uid = s.pod_uid AND m.source = s.source AND m.started_at = s.started_at AND m.ended_at = s.ended_at
+LEFT JOIN allocation a ON a.pod_uid = COALESCE(s.pod_uid, m.pod_uid)
+WHERE s.pod_uid IS NULL OR m.pod_uid IS NULL
+UNION ALL
+SELECT 'I3', 'allocation ' || c.pod_uid, ARRAY[a.account], 'compacted', format('was compacted, is %s and marked %s', a.state, a.compacted)
+FROM compacted_time c LEFT JOIN allocation a ON a.pod_uid = c.pod_uid
+WHERE a.state IS DISTINCT FROM 'Ended' OR NOT a.compacted
+ORDER BY 2;
+
+-- name: AuditCompactedCharges
+-- I4: charges, which are sealed, were made interval by interval: each ends where an interval ended that was compacted. Times that
+-- never were cannot be put into compacted rows.
+SELECT 'I4', 'allocation ' || e.allocation, ARRAY[e.spender], 'compacted charge',
+       format('charge %s ends at %s, where none of its compacted intervals ended', min(e.id), min(e.occurred_at))
+FROM entry e JOIN compacted_time c ON c.pod_uid = e.allocation
+WHERE e.kind = 'Charge' AND NOT EXISTS (
+    SELECT FROM unnest(c.starts, c.microseconds, c.counts) AS r (start, micros, count)
+    WHERE e.occurred_at > r.start AND e.occurred_at <= r.start + (r.micros * r.count) * interval '1 microsecond'
+      AND (extract(epoch FROM e.occurred_at - r.start) * 1000000)::bigint % r.micros = 0)
+GROUP BY e.allocation, e.spender
+ORDER BY 2;
+
 -- name: AuditReservations
 SELECT 'I5', 'reservation ' || uid, ARRAY[account], 'closed', format('is %s, closed at %s', state, closed_at)
 FROM reservation
@@ -157,6 +200,8 @@ FROM (VALUES ('I8', 'entry', 'entry_is_append_only'), ('I8', 'entry', 'entry_is_
              ('I3', 'discrepancy', 'discrepancy_keeps_both_sides'), ('I3', 'discrepancy', 'discrepancy_is_never_deleted'),
              ('I8', 'account', 'account_with_reservations_stays'),
              ('I3', 'metered_interval', 'interval_overlaps_no_other_of_its_pod'), ('I3', 'metered_interval', 'interval_is_never_edited'),
+             ('I3', 'metered_interval', 'interval_is_expanded_before_it_goes'), ('I3', 'compacted_time', 'compacted_time_is_never_edited'),
+             ('I3', 'compacted_time', 'compacted_time_is_never_truncated'), ('I3', 'compacted_time', 'compacted_time_names_its_allocation'),
              ('I9', 'metered_interval', 'interval_names_its_allocation'), ('I9', 'device_hold', 'device_hold_names_its_allocation'),
              ('I2', 'reservation', 'reservation_names_what_exists'), ('I2', 'allocation', 'allocation_names_its_reservation'),
              ('I6', 'command', 'command_is_never_edited'),
@@ -173,6 +218,7 @@ UNION ALL
 SELECT g.invariant, g.name, NULL, '', 'its constraint is missing'
 FROM (VALUES ('I3', 'metered_interval', 'interval_is_not_empty'),
              ('I3', 'metered_interval', 'interval_source_is_known'), ('I3', 'metered_interval', 'interval_charge_is_not_negative'),
+             ('I3', 'compacted_time', 'compacted_time_has_whole_runs'), ('I3', 'compacted_time', 'compacted_time_takes_time'),
              ('I3', 'device_hold', 'device_hold_is_not_empty'),
              ('I6', 'entry', 'entry_key_is_used_once'), ('I6', 'command', 'command_key_is_used_once'),
              ('I10', 'entry', 'entry_sides_differ'), ('I10', 'entry', 'entry_amount_is_positive'), ('I10', 'entry', 'entry_kind_is_known'),
