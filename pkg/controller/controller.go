@@ -29,6 +29,7 @@ import (
 	"github.com/gpubank/gpubank/pkg/controller/auditor"
 	"github.com/gpubank/gpubank/pkg/controller/intake"
 	"github.com/gpubank/gpubank/pkg/controller/lifecycle"
+	"github.com/gpubank/gpubank/pkg/controller/upkeep"
 	"github.com/gpubank/gpubank/pkg/servingcert"
 )
 
@@ -46,6 +47,7 @@ type Ledger interface {
 	accounts.BalanceReader
 	accounts.DueLedger
 	auditor.Ledger
+	upkeep.Ledger
 }
 
 // Dependencies are what a process brings.
@@ -92,6 +94,9 @@ func New(ctx context.Context, settings Settings, deps Dependencies) (manager.Man
 		return nil, err
 	}
 	if err := addAuditor(mgr, settings, deps); err != nil {
+		return nil, err
+	}
+	if err := addUpkeep(mgr, settings, deps); err != nil {
 		return nil, err
 	}
 	if err := addIntake(mgr, settings, deps); err != nil {
@@ -189,6 +194,13 @@ func addAuditor(mgr manager.Manager, settings Settings, deps Dependencies) error
 		SealInterval: settings.SealInterval, AuditInterval: settings.AuditInterval,
 		CompareInterval: settings.CompareInterval, SettleTime: settings.CompareSettle,
 		Clock: deps.Clock, Random: rand.New(rand.NewPCG(seed, 0)), Logger: mgr.GetLogger().WithName("auditor"), Registry: deps.Registry,
+	}))
+}
+
+func addUpkeep(mgr manager.Manager, settings Settings, deps Dependencies) error {
+	return mgr.Add(upkeep.New(upkeep.Options{
+		Ledger: deps.Ledger, CompactAfter: settings.CompactAfter, Remember: settings.Remember, RememberGPUs: settings.RememberGPUs,
+		Interval: settings.UpkeepInterval, Clock: deps.Clock, Logger: mgr.GetLogger().WithName("upkeep"), Registry: deps.Registry,
 	}))
 }
 

@@ -13,6 +13,13 @@ import (
 // object may still be on its way into storage.
 const leastHoldExpiry = 90 * time.Second
 
+// What is reported late comes mostly within minutes: leastCompactAfter saves compacting it twice. The database forgets nothing that is
+// younger than leastRemember, whoever asks.
+const (
+	leastCompactAfter = time.Hour
+	leastRemember     = 24 * time.Hour
+)
+
 // Settings are the controller's command line.
 type Settings struct {
 	DatabaseURLFile string
@@ -35,6 +42,11 @@ type Settings struct {
 	CompareInterval time.Duration
 	CompareSettle   time.Duration
 
+	UpkeepInterval time.Duration
+	CompactAfter   time.Duration
+	Remember       time.Duration
+	RememberGPUs   time.Duration
+
 	HealthProbeAddress string
 	MetricsAddress     string
 }
@@ -56,6 +68,10 @@ func (s *Settings) Bind(flags *flag.FlagSet) {
 	flags.DurationVar(&s.AuditInterval, "audit-interval", time.Hour, "How often every seal and every invariant is verified, give or take a tenth. It reads every entry.")
 	flags.DurationVar(&s.CompareInterval, "compare-interval", time.Minute, "How often ledger, scheduler, pod status and node agents are compared.")
 	flags.DurationVar(&s.CompareSettle, "compare-settle", 5*time.Minute, "How long they must disagree before it is kept as a discrepancy.")
+	flags.DurationVar(&s.UpkeepInterval, "upkeep-interval", 10*time.Minute, "How long to wait between two passes of compacting and forgetting.")
+	flags.DurationVar(&s.CompactAfter, "compact-after", 7*24*time.Hour, "Age of an allocation's end at which its intervals become one row; at least an hour. Statements stay as they are. 0: never.")
+	flags.DurationVar(&s.Remember, "remember", 30*24*time.Hour, "How long answers are remembered word for word, at least a day; afterwards they are told from the ledger's rows. Set more than a node's agent may be cut off. 0: for ever.")
+	flags.DurationVar(&s.RememberGPUs, "remember-gpus", 90*24*time.Hour, "How long after a pod it is noticed that another one was metered on the same GPU at the same time, at least a day. 0: for ever.")
 	flags.StringVar(&s.HealthProbeAddress, "health-probe-address", ":8081", "Address of /healthz and /readyz.")
 	flags.StringVar(&s.MetricsAddress, "metrics-address", ":8080", "Address of /metrics; 0 for none.")
 }
@@ -70,10 +86,17 @@ func (s *Settings) Validate() error {
 		problems = append(problems, fmt.Errorf("--hold-expiry=%s is below %s: the API server could still be storing the object; set more", s.HoldExpiry, leastHoldExpiry))
 	}
 	for name, value := range map[string]time.Duration{"hold-expiry": s.HoldExpiry, "resync": s.Resync, "node-grace": s.NodeGrace,
-		"seal-interval": s.SealInterval, "audit-interval": s.AuditInterval, "compare-interval": s.CompareInterval,
+		"seal-interval": s.SealInterval, "audit-interval": s.AuditInterval, "compare-interval": s.CompareInterval, "upkeep-interval": s.UpkeepInterval,
 	} {
 		if value < time.Second {
 			problems = append(problems, fmt.Errorf("--%s=%s is below 1s; set more", name, value))
+		}
+	}
+	for name, age := range map[string]struct{ value, least time.Duration }{
+		"compact-after": {s.CompactAfter, leastCompactAfter}, "remember": {s.Remember, leastRemember}, "remember-gpus": {s.RememberGPUs, leastRemember},
+	} {
+		if age.value != 0 && age.value < age.least {
+			problems = append(problems, fmt.Errorf("--%s=%s is below %s: what is still being reported would go; set more, or 0 to keep everything", name, age.value, age.least))
 		}
 	}
 	return errors.Join(problems...)
