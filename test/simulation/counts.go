@@ -16,7 +16,9 @@ type Counts struct {
 	Retries int
 	// Repeated are commands whose answer was asked for again at the end.
 	Repeated int
-	Faults   map[FaultKind]int
+	// Compacted are rows of intervals that gave way to fewer, Forgotten answers that were forgotten at the end.
+	Compacted, Forgotten int
+	Faults               map[FaultKind]int
 	// Refusals by code.
 	Refusals map[string]int
 }
@@ -28,6 +30,8 @@ func (c *Counts) Add(other Counts) {
 	c.Refused += other.Refused
 	c.Retries += other.Retries
 	c.Repeated += other.Repeated
+	c.Compacted += other.Compacted
+	c.Forgotten += other.Forgotten
 	if c.Faults == nil {
 		c.Faults = make(map[FaultKind]int)
 	}
@@ -43,8 +47,8 @@ func (c *Counts) Add(other Counts) {
 }
 
 func (c Counts) String() string {
-	return fmt.Sprintf("%d commands, %d answers (%d refusals), %d retries, %d repeated at the end; faults: %s",
-		c.Commands, c.Answers, c.Refused, c.Retries, c.Repeated, listCounts(c.Faults))
+	return fmt.Sprintf("%d commands, %d answers (%d refusals), %d retries, %d repeated at the end, %d intervals compacted, %d answers forgotten; faults: %s",
+		c.Commands, c.Answers, c.Refused, c.Retries, c.Repeated, c.Compacted, c.Forgotten, listCounts(c.Faults))
 }
 
 func listCounts[K ~string](counts map[K]int) string {

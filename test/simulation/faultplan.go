@@ -42,6 +42,8 @@ const (
 	FaultNewAgent  FaultKind = "new-agent"
 	// AuditOnline is no fault: the audit while everybody writes.
 	AuditOnline FaultKind = "audit-online"
+	// CompactionOnline is none either: everything that has ended is compacted while everybody writes, late reports included.
+	CompactionOnline FaultKind = "compaction-online"
 )
 
 // Fault is one thing that goes wrong.
@@ -68,7 +70,7 @@ func planFaults(r *rand.Rand, commands int) []Fault {
 	}{
 		{FaultLatency, 8}, {FaultSlicer, 6}, {FaultReset, 12}, {FaultHalfOpen, 8}, {FaultMute, 4}, {FaultCut, 14}, {FaultSlowClose, 4},
 		{FaultUnreachable, 6}, {FaultTerminate, 16}, {FaultWriterKilled, 8}, {FaultDiesBeforeReply, 14}, {FaultWriterRestarted, 4},
-		{FaultClockJump, 16}, {FaultNewLeader, 8}, {FaultNewAgent, 12}, {AuditOnline, 2},
+		{FaultClockJump, 16}, {FaultNewLeader, 8}, {FaultNewAgent, 12}, {AuditOnline, 2}, {CompactionOnline, 12},
 	}
 	sum := 0
 	for _, w := range weighted {

@@ -64,7 +64,10 @@ func (r *run) settle(ctx context.Context) error {
 	if err := r.endEverything(ctx, store); err != nil {
 		return err
 	}
-	return r.repeatEverything(ctx, store)
+	if err := r.repeatEverything(ctx, store); err != nil {
+		return err
+	}
+	return r.forgetEverything(ctx, store)
 }
 
 // resolve learns the outcome of what was sent and never answered, as a caller does.

@@ -69,6 +69,8 @@ func (r *run) fault(ctx context.Context, f Fault, number int) error {
 		return r.persist(ctx, func(ctx context.Context) error { return r.newAgent(ctx, f.Number) })
 	case AuditOnline:
 		return r.persist(ctx, r.audit)
+	case CompactionOnline:
+		return r.persist(ctx, func(ctx context.Context) error { return r.compact(ctx, r.observer) })
 	default:
 		return r.proxies[f.Writer].poison(ctx, f, number)
 	}
