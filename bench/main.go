@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gpubank/gpubank/bench/admission"
+	"github.com/gpubank/gpubank/bench/growth"
 	"github.com/gpubank/gpubank/bench/ledger"
 	"github.com/gpubank/gpubank/test/cluster/binaries"
 )
@@ -32,6 +33,14 @@ var benchmarks = []benchmark{
 		return ledger.Run(ctx, filepath.Join(root, "bench", "results"), ledger.Options{
 			Progress: func(line string) { fmt.Fprintln(out, "  "+line) },
 		})
+	}},
+	{"growth", func(ctx context.Context, root string, out io.Writer) error {
+		options, err := growth.FromEnvironment(os.LookupEnv)
+		if err != nil {
+			return err
+		}
+		options.Progress = func(line string) { fmt.Fprintln(out, "  "+line) }
+		return growth.Run(ctx, filepath.Join(root, "bench", "results"), options)
 	}},
 	{"admission", func(ctx context.Context, root string, out io.Writer) error {
 		return admission.Run(ctx, filepath.Join(root, "bench", "results"), admission.Options{
