@@ -121,6 +121,15 @@ func TestUpgradeOfRealRows(t *testing.T) {
 			if changed, err := f.store.Rebuild(t.Context()); err != nil || changed != 0 {
 				t.Errorf("the rebuild changed %d accounts, %v", changed, err)
 			}
+			finished := f.rows(figures)
+			if got := f.compactAll(f.store); got.Allocations == 0 {
+				t.Errorf("compacted %+v", got)
+			}
+			f.forgetAll(f.store)
+			if diff := cmp.Diff(finished, f.rows(figures)); diff != "" {
+				t.Errorf("compacted and forgotten (-before +after):\n%s", diff)
+			}
+			f.audit()
 		})
 	}
 }
