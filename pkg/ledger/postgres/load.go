@@ -202,7 +202,7 @@ var (
 	// lockingLoad reads what the commands touch and keeps it as it is until the transaction ends. Read committed: each
 	// statement sees what was committed before it began, so what is read after the locks is current.
 	lockingLoad = loading{
-		begin: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", settings: query("TransactionSettings"),
+		begin: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", settings: query("BatchSettings"),
 		number: query("TransactionNumber"), accounts: query("AccountLock"), leaders: query("LeadershipShare"), nodes: query("NodeAgentLock"),
 	}
 	// quotingLoad reads the same from one snapshot and locks nothing.

@@ -12,11 +12,11 @@ import (
 // hot are the statements of the commands that workloads wait for, and of metering. Parsing and planning them costs
 // PostgreSQL more than executing them on a batch of one; figures in docs/designs/ledger-core.md.
 var hot = []string{
-	"TransactionSettings", "TransactionNumber",
+	"BatchSettings", "TransactionNumber",
 	"AccountLock", "LeadershipShare", "NodeAgentLock", "CommandLoad", "RateLoad", "ReservationLoad", "ReservationLoadOfPods", "AllocationLoad", "IntervalLoad", "CompactedLoad", "DeviceLoad",
 	"LotLoad", "AccountUpdate", "ReservationHold", "ReservationInsert", "ReservationUpdate", "AllocationInsert", "AllocationUpdate",
 	"IntervalInsert", "DeviceInsert", "DeviceUpdate", "EntryInsert", "SpendingAdd", "CommandInsert",
-	"ReservationGet",
+	"ReservationGet", "AccountGet",
 }
 
 // prepare prepares the hot statements on a new connection, whose batches then use them. It does so only where the connection
