@@ -12,6 +12,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -34,7 +35,6 @@ const (
 // handler applies decisions: it places at most one hold and words the answer.
 type handler struct {
 	gatherer
-	decoder admission.Decoder
 	metrics *Metrics
 	clock   clock.PassiveClock
 	logger  logr.Logger
@@ -95,7 +95,7 @@ func answered(decision Decision) outcome {
 }
 
 func (h *handler) mutateWorkload(ctx context.Context, request admission.Request) (outcome, error) {
-	object, err := h.decode(request)
+	object, err := decode(request)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -121,7 +121,7 @@ func (h *handler) mutateWorkload(ctx context.Context, request admission.Request)
 }
 
 func (h *handler) validateWorkload(ctx context.Context, request admission.Request) (outcome, error) {
-	object, err := h.decode(request)
+	object, err := decode(request)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -201,7 +201,7 @@ func (h *handler) validateUpdate(ctx context.Context, request admission.Request,
 		return outcome{}, fmt.Errorf("no %s updates are decided here; only Jobs are expected: correct the webhook configuration", request.Kind.Kind)
 	}
 	before := &batchv1.Job{}
-	if err := h.decoder.DecodeRaw(request.OldObject, before); err != nil {
+	if err := json.Unmarshal(request.OldObject.Raw, before); err != nil {
 		return outcome{}, fmt.Errorf("decode the Job as it was: %w", err)
 	}
 	if facts.Enrolled && !NotCostlier(facts, before, after) {
@@ -225,25 +225,32 @@ func (h *handler) validateAccount(ctx context.Context, request admission.Request
 	return answered(DecideAccountDeletion(request.Name, row, found, children)), nil
 }
 
-// decode returns the request's *batchv1.Job or *corev1.Pod, with its namespace, which a raw object may lack.
-func (h *handler) decode(request admission.Request) (any, error) {
-	switch request.Kind.Kind {
-	case "Job":
+// Kinds that are decided here, by the only versions that the webhook configurations ask for.
+var (
+	jobKind = metav1.GroupVersionKind(batchv1.SchemeGroupVersion.WithKind("Job"))
+	podKind = metav1.GroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+)
+
+// decode returns the request's *batchv1.Job or *corev1.Pod, with its namespace, which a raw object may lack. The request says of
+// which kind the object is; admission.Decoder would read the whole object once more, twice in fact, to find that out.
+func decode(request admission.Request) (any, error) {
+	switch request.Kind {
+	case jobKind:
 		job := &batchv1.Job{}
-		if err := h.decoder.Decode(request, job); err != nil {
+		if err := json.Unmarshal(request.Object.Raw, job); err != nil {
 			return nil, fmt.Errorf("decode Job %s/%s: %w", request.Namespace, request.Name, err)
 		}
 		job.Namespace = request.Namespace
 		return job, nil
-	case "Pod":
+	case podKind:
 		pod := &corev1.Pod{}
-		if err := h.decoder.Decode(request, pod); err != nil {
+		if err := json.Unmarshal(request.Object.Raw, pod); err != nil {
 			return nil, fmt.Errorf("decode Pod %s/%s: %w", request.Namespace, request.Name, err)
 		}
 		pod.Namespace = request.Namespace
 		return pod, nil
 	}
-	return nil, fmt.Errorf("kind %s is not decided here; only Job and Pod are expected: correct the webhook configuration", request.Kind.Kind)
+	return nil, fmt.Errorf("%s is not decided here; only Jobs of batch/v1 and Pods of v1 are expected: correct the webhook configuration", request.Kind.String())
 }
 
 func templateOf(object any) podTemplate {

@@ -50,7 +50,6 @@ type Options struct {
 func Register(ctx context.Context, mgr manager.Manager, options Options) (ready func(*http.Request) error, err error) {
 	h := &handler{
 		gatherer: gatherer{cached: mgr.GetClient(), live: mgr.GetAPIReader(), ledger: options.Ledger},
-		decoder:  admission.NewDecoder(mgr.GetScheme()),
 		metrics:  options.Metrics,
 		clock:    options.Clock,
 		logger:   options.Logger,
