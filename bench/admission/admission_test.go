@@ -33,11 +33,12 @@ func TestRun(t *testing.T) {
 	for _, figure := range got.Figures {
 		names = append(names, figure.Name)
 		if figure.Value <= 0 || figure.AgainstValue <= 0 {
-			t.Errorf("%+v has a latency that is none", figure)
+			t.Errorf("%+v has a value that is none", figure)
 		}
 	}
 	if want := []string{
-		"admission_p99_20_vs_none", "admission_p50_20_vs_none", "admission_policy_p99_20_vs_none", "admission_policy_p50_20_vs_none",
+		"admission_p99_20_vs_none", "admission_p50_20_vs_none", "admission_cpu_20_vs_none",
+		"admission_policy_p99_20_vs_none", "admission_policy_p50_20_vs_none", "admission_policy_cpu_20_vs_none",
 	}; !slices.Equal(names, want) {
 		t.Errorf("figures are %v, want %v", names, want)
 	}

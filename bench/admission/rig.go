@@ -188,25 +188,35 @@ func wait(ctx context.Context, what string, ask func(context.Context) error) err
 	}
 }
 
+// measured is what one run showed.
+type measured struct {
+	latencies
+	processors processorTime // for each creation
+}
+
+func (m measured) String() string { return m.latencies.String() + ", " + m.processors.String() }
+
 // run creates Jobs in a namespace at a rate and deletes them again.
-func (r *rig) run(ctx context.Context, namespace string, rate int, options Options) (latencies, error) {
+func (r *rig) run(ctx context.Context, namespace string, rate int, options Options) (measured, error) {
 	count := int(options.Run * time.Duration(rate) / time.Second)
 	bodies := make([][]byte, count)
 	for i := range bodies {
 		var err error
 		if bodies[i], err = json.Marshal(job(fmt.Sprintf("train-%d-%d", r.runs, i))); err != nil {
-			return latencies{}, err
+			return measured{}, err
 		}
 	}
 	r.runs++
+	before := r.processorTime()
 	result, err := constantRate(ctx, rate, count, int(options.WarmUp*time.Duration(rate)/time.Second), func(ctx context.Context, i int) error {
 		return r.client.BatchV1().RESTClient().Post().Namespace(namespace).Resource("jobs").
 			SetHeader("Content-Type", "application/json").Body(bodies[i]).Do(ctx).Error()
 	})
+	processors := r.processorTime().perCreation(before, count)
 	if err == nil && namespace == enrolled {
 		r.created += count
 	}
-	return result, errors.Join(err, r.client.BatchV1().Jobs(namespace).DeleteCollection(ctx,
+	return measured{result, processors}, errors.Join(err, r.client.BatchV1().Jobs(namespace).DeleteCollection(ctx,
 		metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}, metav1.ListOptions{}))
 }
 

@@ -341,6 +341,28 @@ var (
 	startRequests = make(chan startRequest)
 )
 
+// tick is the unit of processor times in /proc: USER_HZ, which is 100 on every architecture that Go runs on.
+const tick = 10 * time.Millisecond
+
+// CPUTime is the processor time that the process and those below it have used, to 10 ms each; what those used that have ended
+// counts once their parent has noticed. 0 when it is not running.
+func (p *Process) CPUTime() time.Duration {
+	pid := p.PID()
+	if !p.Running() {
+		return 0
+	}
+	ticks := 0
+	for _, one := range append([]int{pid}, descendants(pid)...) {
+		if fields := statFields(one); len(fields) > 14 {
+			for _, field := range fields[11:15] { // utime, stime, cutime, cstime
+				n, _ := strconv.Atoi(field)
+				ticks += n
+			}
+		}
+	}
+	return time.Duration(ticks) * tick
+}
+
 // descendants lists the processes below pid, parents before children.
 func descendants(pid int) []int {
 	children := map[int][]int{}
