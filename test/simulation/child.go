@@ -46,7 +46,7 @@ func init() {
 	for _, c := range []ledger.Command{
 		ledger.SetAccount{}, ledger.RemoveAccount{}, ledger.SetRate{}, ledger.PostGrant{}, ledger.Adjust{}, ledger.Transfer{},
 		ledger.FreezeAccount{}, ledger.UnfreezeAccount{}, ledger.PostDue{}, ledger.RenewHold{}, ledger.Refund{}, ledger.PlaceHold{}, ledger.EnsureHold{}, ledger.PauseHold{},
-		ledger.CloseReservation{}, ledger.Allocate{}, ledger.ConfirmBound{}, ledger.ReleaseAllocation{}, ledger.RecordStart{},
+		ledger.CloseReservation{}, ledger.Allocate{}, ledger.AllocateGang{}, ledger.ConfirmBound{}, ledger.ReleaseAllocation{}, ledger.RecordStart{},
 		ledger.RecordInterval{}, ledger.EndAllocation{}, ledger.MarkSuspect{}, ledger.ClearSuspect{},
 	} {
 		gob.Register(c)

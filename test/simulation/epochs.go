@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/gpubank/gpubank/pkg/ledger"
@@ -38,6 +39,17 @@ func (e *epochs) fill(s Step) (command ledger.Command, stale bool) {
 			c.LeaderEpoch--
 		}
 		c.Key = fmt.Sprintf("%s:%d", c.Key, c.LeaderEpoch)
+		return c, s.Stale
+	case ledger.AllocateGang:
+		epoch := e.of(c.Members[0].Leader)
+		if s.Stale {
+			epoch--
+		}
+		c.Members = slices.Clone(c.Members)
+		for i := range c.Members {
+			c.Members[i].LeaderEpoch = epoch
+		}
+		c.Key = fmt.Sprintf("%s:%d", c.Key, epoch)
 		return c, s.Stale
 	case ledger.RecordInterval:
 		c.OwnerEpoch = e.of(c.Node)

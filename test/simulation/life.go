@@ -71,7 +71,7 @@ func (g *laneGenerator) say(commands ...ledger.Command) {
 
 func hasEpoch(c ledger.Command) bool {
 	switch c.(type) {
-	case ledger.Allocate, ledger.RecordInterval:
+	case ledger.Allocate, ledger.AllocateGang, ledger.RecordInterval:
 		return true
 	}
 	return false
@@ -192,6 +192,10 @@ func (g *laneGenerator) place(hold ledger.PlaceHold, pod Pod, node string, broug
 		g.pass(0, time.Minute)
 	}
 	c.Key, c.Node = "allocate:"+pod.UID+":2", node
+	if chance(g.Rand, 80) {
+		g.withCompanion(c)
+		return
+	}
 	g.say(c)
 }
 

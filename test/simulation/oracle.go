@@ -227,29 +227,19 @@ func (o *oracle) rates() {
 func (o *oracle) holds() {
 	seconds, explained := make(map[string]int64), make(map[string]bool)
 	for _, rec := range o.book.records {
-		var hold *ledger.PlaceHold
-		switch c := rec.command.(type) {
-		case ledger.RenewHold:
-			if rec.accepted() {
-				seconds[c.UID] += c.GPUSeconds
-			}
-			continue
-		case ledger.PlaceHold:
-			hold = &c
-		case ledger.Allocate:
-			if hold = c.Hold; hold == nil {
-				continue
-			}
-		default:
-			continue
+		if c, ok := rec.command.(ledger.RenewHold); ok && rec.accepted() {
+			seconds[c.UID] += c.GPUSeconds
 		}
-		row, exists := o.rows.reservations[hold.UID]
-		if rec.accepted() && (!exists || row.Account != hold.Account || row.Payer != rec.payer) {
-			o.book.violate("the hold of %s was accepted for %s paid by %s, and is %+v", hold.UID, hold.Account, rec.payer, row)
-		}
-		if (rec.accepted() || rec.unknown()) && exists && !explained[hold.UID] {
-			explained[hold.UID] = true
-			seconds[hold.UID] += hold.GPUSeconds
+		_, gang := rec.command.(ledger.AllocateGang) // its answer names no payer
+		for _, hold := range holdsOf(rec.command) {
+			row, exists := o.rows.reservations[hold.UID]
+			if rec.accepted() && (!exists || row.Account != hold.Account || !gang && row.Payer != rec.payer) {
+				o.book.violate("the hold of %s was accepted for %s paid by %s, and is %+v", hold.UID, hold.Account, rec.payer, row)
+			}
+			if (rec.accepted() || rec.unknown()) && exists && !explained[hold.UID] {
+				explained[hold.UID] = true
+				seconds[hold.UID] += hold.GPUSeconds
+			}
 		}
 	}
 	for uid, row := range o.rows.reservations {
@@ -302,15 +292,13 @@ func (o *oracle) pod(pod Pod) {
 func (o *oracle) strangers() {
 	explained := make(map[string]bool)
 	for _, rec := range o.book.records {
-		c, ok := rec.command.(ledger.Allocate)
-		if !ok {
-			continue
+		for _, c := range placements(rec.command) {
+			row, exists := o.rows.allocations[c.PodUID]
+			if rec.accepted() && (!exists || row.Reservation != c.Reservation) {
+				o.book.violate("pod %s was placed under %s, and its row is %+v", c.PodUID, c.Reservation, row)
+			}
+			explained[c.PodUID] = explained[c.PodUID] || rec.accepted() || rec.unknown()
 		}
-		row, exists := o.rows.allocations[c.PodUID]
-		if rec.accepted() && (!exists || row.Reservation != c.Reservation) {
-			o.book.violate("pod %s was placed under %s, and its row is %+v", c.PodUID, c.Reservation, row)
-		}
-		explained[c.PodUID] = explained[c.PodUID] || rec.accepted() || rec.unknown()
 	}
 	for pod, row := range o.rows.allocations {
 		if !explained[pod] {

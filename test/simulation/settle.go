@@ -109,16 +109,18 @@ func (r *run) endEverything(ctx context.Context, store *postgres.Store) error {
 		ends = append(ends, pod.EndCommand)
 	}
 	for _, rec := range r.book.records {
-		var uid string
-		switch c := rec.command.(type) {
-		case ledger.PlaceHold:
-			uid = c.UID
-		case ledger.Allocate:
-			uid = c.Reservation
+		var uids []string
+		if c, ok := rec.command.(ledger.PlaceHold); ok {
+			uids = append(uids, c.UID)
 		}
-		if uid != "" && !closed[uid] {
-			closed[uid] = true
-			closes = append(closes, ledger.CloseReservation{Key: "last-close:" + uid, UID: uid, Outcome: ledger.Released, Reason: "the end"})
+		for _, c := range placements(rec.command) {
+			uids = append(uids, c.Reservation)
+		}
+		for _, uid := range uids {
+			if !closed[uid] {
+				closed[uid] = true
+				closes = append(closes, ledger.CloseReservation{Key: "last-close:" + uid, UID: uid, Outcome: ledger.Released, Reason: "the end"})
+			}
 		}
 	}
 	for _, commands := range [][]ledger.Command{ends, closes} {
@@ -144,8 +146,8 @@ func (r *run) repeatEverything(ctx context.Context, store *postgres.Store) error
 	var touch []ledger.Command // so that what has fallen due is posted before, not by the repetitions
 	touched := make(map[string]bool)
 	for _, rec := range r.book.records {
-		c, placed := rec.command.(ledger.Allocate)
-		if rec.final != nil && (!placed || c.LeaderEpoch == r.epochs.of(c.Leader)) { // an old leader is refused (I7)
+		placed := placements(rec.command)
+		if rec.final != nil && (len(placed) == 0 || placed[0].LeaderEpoch == r.epochs.of(placed[0].Leader)) { // an old leader is refused (I7)
 			answered = append(answered, rec)
 		}
 		if c, ok := rec.command.(ledger.SetAccount); ok && !touched[c.Account] {
