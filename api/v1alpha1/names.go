@@ -16,6 +16,13 @@ const (
 	ClassLabel = "gpubank.io/gpu-class"
 	// MaxRuntimeAnnotation bounds one pod's run time, as a duration such as 90m or as whole seconds.
 	MaxRuntimeAnnotation = "gpubank.io/max-runtime"
+	// GangAnnotation with the value "true" on a Job says that its pods are placed together or not at all.
+	GangAnnotation = "gpubank.io/gang"
+	// GangRestartAnnotation on a gang's Job or PodGroup says what becomes of the other members when one dies: GangRestartAlone,
+	// the default, nothing; GangRestartTogether, they are deleted, so that all are made and placed anew.
+	GangRestartAnnotation = "gpubank.io/gang-restart"
+	GangRestartAlone      = "Alone"
+	GangRestartTogether   = "Together"
 	// MeteringFinalizer on a pod keeps the object until its held time is settled, so that neither its finish nor its
 	// GPUs on a silent node can be lost. See docs/designs/pod-finalizer.md.
 	MeteringFinalizer = "gpubank.io/metering"

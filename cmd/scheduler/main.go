@@ -14,12 +14,14 @@ import (
 
 	"github.com/gpubank/gpubank/pkg/plugins/catalog"
 	"github.com/gpubank/gpubank/pkg/plugins/creditreservation"
+	"github.com/gpubank/gpubank/pkg/plugins/gang"
 	"github.com/gpubank/gpubank/pkg/plugins/gpubestfit"
 )
 
 func main() {
 	start := &startup{}
 	source := &catalog.Source{}
+	gangs := &gang.Source{}
 	command := app.NewSchedulerCommand(
 		start.report,
 		app.WithPlugin(creditreservation.Name, creditreservation.NewFactory(creditreservation.Deps{
@@ -30,6 +32,7 @@ func main() {
 				klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 			},
 		})),
+		app.WithPlugin(gang.Name, gang.NewFactory(gangs)),
 		app.WithPlugin(gpubestfit.Name, gpubestfit.NewFactory(source)),
 	)
 	start.attach(command)

@@ -75,6 +75,14 @@ func DecidePod(facts Facts, pod *corev1.Pod) Decision {
 	return Decision{Code: Held, Hold: &Hold{Command: command, Demand: demand, Terms: terms, Subject: "this Pod"}}
 }
 
+// bringsHold reports whether a workload is held when it is placed, whatever the account's policy: a pod of a PodGroup, which the scheduler
+// has to place and pay for together with the others or not at all. Held one by one at creation, part of a group would keep credits from
+// others while the rest is refused.
+func bringsHold(object any) bool {
+	pod, ok := object.(*corev1.Pod)
+	return ok && workload.GroupOf(pod).HasPodGroup()
+}
+
 // EachPodsHold turns what DecideJob or DecidePod would hold into what one of the workload's pods will bring when it is placed, for
 // an account that holds then. A pod that could not be priced then is refused now.
 func EachPodsHold(facts Facts, object any, decided Decision) Decision {

@@ -153,7 +153,7 @@ func (h *handler) validateWorkload(ctx context.Context, request admission.Reques
 		return outcome{}, ledgerError{fmt.Errorf("read account %s: %w", facts.AccountName, err)}
 	}
 	dryRun := request.DryRun != nil && *request.DryRun
-	if account.Policy.HoldAt == ledger.HoldAtPlacement {
+	if account.Policy.HoldAt == ledger.HoldAtPlacement || bringsHold(object) {
 		return h.checkForPlacement(ctx, EachPodsHold(facts, object, decision), dryRun)
 	}
 	return h.placeHold(ctx, decision.Hold, dryRun)

@@ -145,3 +145,21 @@ func TestDecideAtPlacement(t *testing.T) {
 		}
 	}
 }
+
+// Pods of a PodGroup are paid for when all of them are placed, not one by one when they are made.
+func TestPodsOfAGroupBringTheirHolds(t *testing.T) {
+	for name, each := range map[string]struct {
+		object any
+		brings bool
+	}{
+		"bare":                         {gpuPod(), false},
+		"of a Job":                     {gpuJob(), false},
+		"of a PodGroup":                {gpuPod(func(p *corev1.Pod) { p.Labels = map[string]string{"scheduling.x-k8s.io/pod-group": "mpi"} }), true},
+		"of Kubernetes' own PodGroup":  {gpuPod(func(p *corev1.Pod) { p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To("mpi")} }), true},
+		"of a PodGroup without a name": {gpuPod(func(p *corev1.Pod) { p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{} }), false},
+	} {
+		if got := bringsHold(each.object); got != each.brings {
+			t.Errorf("a pod %s brings its hold: %v", name, got)
+		}
+	}
+}

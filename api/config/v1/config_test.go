@@ -125,3 +125,20 @@ func TestValidateCreditReservationArgs(t *testing.T) {
 		}
 	}
 }
+
+func TestValidateGangArgs(t *testing.T) {
+	for name, spoil := range map[string]func(*GangArgs){
+		"collectTimeout": func(a *GangArgs) { a.CollectTimeout.Duration = 500 * time.Millisecond },
+		"sweepPeriod":    func(a *GangArgs) { a.SweepPeriod.Duration = time.Hour },
+	} {
+		args := &GangArgs{}
+		SetDefaultsGangArgs(args)
+		if err := ValidateGangArgs(args); err != nil {
+			t.Fatal(err)
+		}
+		spoil(args)
+		if err := ValidateGangArgs(args); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	config "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
@@ -22,12 +23,21 @@ const (
 	DefaultRefusalRetry  = 30 * time.Second
 )
 
+// Defaults of GangArgs. All members of a gang that fits get their nodes in one scheduling cycle each, some milliseconds, so
+// DefaultCollectTimeout is for members that are held up elsewhere; the sweep finds what no event tells.
+const (
+	DefaultCollectTimeout  = 30 * time.Second
+	DefaultGangSweepPeriod = time.Second
+)
+
 // AddToScheme adds the arguments to a scheme under kube-scheduler's external and internal versions. One Go type serves
 // both, so that converting between them, as kube-scheduler does after decoding, changes nothing.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(configv1.SchemeGroupVersion, &CreditReservationArgs{})
-	s.AddKnownTypes(config.SchemeGroupVersion, &CreditReservationArgs{})
+	for _, version := range []schema.GroupVersion{configv1.SchemeGroupVersion, config.SchemeGroupVersion} {
+		s.AddKnownTypes(version, &CreditReservationArgs{}, &GangArgs{})
+	}
 	s.AddTypeDefaultingFunc(&CreditReservationArgs{}, func(obj any) { SetDefaultsCreditReservationArgs(obj.(*CreditReservationArgs)) })
+	s.AddTypeDefaultingFunc(&GangArgs{}, func(obj any) { SetDefaultsGangArgs(obj.(*GangArgs)) })
 	return nil
 }
 
@@ -53,5 +63,15 @@ func SetDefaultsCreditReservationArgs(args *CreditReservationArgs) {
 	}
 	if args.RefusalRetry.Duration == 0 {
 		args.RefusalRetry.Duration = DefaultRefusalRetry
+	}
+}
+
+// SetDefaultsGangArgs fills what was left out.
+func SetDefaultsGangArgs(args *GangArgs) {
+	if args.CollectTimeout.Duration == 0 {
+		args.CollectTimeout.Duration = DefaultCollectTimeout
+	}
+	if args.SweepPeriod.Duration == 0 {
+		args.SweepPeriod.Duration = DefaultGangSweepPeriod
 	}
 }

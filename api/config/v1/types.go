@@ -23,3 +23,17 @@ type CreditReservationArgs struct {
 	// credits. 1s to 1h, default 30s.
 	RefusalRetry metav1.Duration `json:"refusalRetry,omitempty"`
 }
+
+// GangArgs are the arguments of the plugin Gang.
+//
+// +kubebuilder:object:root=true
+type GangArgs struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// CollectTimeout is how long the members of a gang that have a node wait for the others, before all give theirs back. A PodGroup's
+	// scheduleTimeoutSeconds comes before it. 1s to 1h, default 30s.
+	CollectTimeout metav1.Duration `json:"collectTimeout,omitempty"`
+	// SweepPeriod is how often gangs are looked over: for a round whose time is over, and for one that may be tried again. 100ms to 1m,
+	// default 1s.
+	SweepPeriod metav1.Duration `json:"sweepPeriod,omitempty"`
+}

@@ -31,6 +31,8 @@ func (a answer) stale() bool {
 // explain says what a pod waits for, beginning with the reason word, with the numbers. It is not called for a commit.
 func (a answer) explain() string {
 	switch {
+	case errors.Is(a.err, errMemberLeft):
+		return "Gang: " + a.err.Error() + "; all are tried again"
 	case a.err != nil:
 		return fmt.Sprintf("Ledger: no answer (%v); nothing is bound until the ledger has committed it, and this pod is tried again by itself", cause(a.err))
 	case a.refusal != "":

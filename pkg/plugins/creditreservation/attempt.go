@@ -99,7 +99,9 @@ func (a *attempt) ask(ctx context.Context) answer {
 
 // try sends one Allocate. A pod that is to have a reservation of its own brings what is needed to place it, in case there is none.
 func (a *attempt) try(ctx context.Context) answer {
+	// A fresh key: a refusal is to be decided afresh at the next attempt.
 	command := a.allocate()
+	command.Key = fmt.Sprintf("allocate:%s:%d:%d", a.pod.UID, a.epoch, a.pl.attempts.Add(1))
 	var termsErr error
 	if a.lane.own {
 		var hold ledger.PlaceHold
@@ -134,14 +136,13 @@ func (a *attempt) route(ctx context.Context) error {
 	return nil
 }
 
-// allocate is the command, with a fresh key: a refusal is to be decided afresh at the next attempt.
+// allocate is the command, without its key.
 func (a *attempt) allocate() ledger.Allocate {
 	reservation := workload.HoldUID(a.pod)
 	if a.lane.own {
 		reservation = string(a.pod.UID)
 	}
 	return ledger.Allocate{
-		Key:         fmt.Sprintf("allocate:%s:%d:%d", a.pod.UID, a.epoch, a.pl.attempts.Add(1)),
 		PodUID:      string(a.pod.UID),
 		Pod:         ledger.WorkloadRef{Kind: "Pod", Namespace: a.pod.Namespace, Name: a.pod.Name},
 		Reservation: reservation,

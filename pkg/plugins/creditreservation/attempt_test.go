@@ -39,6 +39,9 @@ func (s *scripted) Submit(_ context.Context, command ledger.Command) (ledger.Ver
 	if c, ok := command.(ledger.Allocate); ok {
 		line += fmt.Sprintf(" on %s under %s hold %v", c.Node, c.Reservation, c.Hold != nil)
 	}
+	if c, ok := command.(ledger.AllocateGang); ok {
+		line = describeGang(c)
+	}
 	s.asked = append(s.asked, line)
 	if s.answer == nil {
 		return ledger.Verdict{}, nil

@@ -24,6 +24,11 @@
 // what became of it (I6), before anything else is asked. Attempts of one pod therefore queue behind each other (lane), the
 // release of one before the next begins.
 //
+// # Gangs
+//
+// The members of a gang's round (package gang) are asked for in one AllocateGang, once the round is closed; until then nothing of them is in
+// the ledger. They are one party: one question, one answer for all, and each goes on or gives back by itself.
+//
 // # Saying why
 //
 // A refusal reaches the pod through PreBind, as that is the only place whose words begin the condition's message:

@@ -65,7 +65,7 @@ func (a *attempt) giveBack(ctx context.Context) {
 		// An Allocate of unknown outcome is settled first, so that it cannot be committed after its release.
 		command := ledger.ReleaseAllocation{Key: fmt.Sprintf("release:%s:%d:%d", a.pod.UID, a.epoch, a.pl.attempts.Add(1)), PodUID: string(a.pod.UID), Reason: "not bound"}
 		if _, err := a.lane.settle(ctx, a.pl.ledger); err != nil {
-			a.lane.unknown = append(a.lane.unknown, command)
+			a.lane.unknown = append(a.lane.unknown, &pending{command: command})
 			return
 		}
 		if _, err := a.lane.send(ctx, a.pl.ledger, command); err != nil {

@@ -16,7 +16,7 @@ type lane struct {
 	tail <-chan struct{}
 
 	// unknown are commands whose outcome is not known, oldest first.
-	unknown []ledger.Command
+	unknown []*pending
 	// routed: it is known which reservation covers the pod; own: it is the one under the pod's UID.
 	routed, own bool
 }
@@ -25,7 +25,7 @@ type lane struct {
 func (l *lane) send(ctx context.Context, to Ledger, command ledger.Command) (ledger.Verdict, error) {
 	verdict, err := to.Submit(ctx, command)
 	if err != nil {
-		l.unknown = append(l.unknown, command)
+		l.unknown = append(l.unknown, &pending{command: command})
 	}
 	return verdict, err
 }
@@ -34,7 +34,7 @@ func (l *lane) send(ctx context.Context, to Ledger, command ledger.Command) (led
 // other refusals not at all: whatever was refused changed nothing.
 func (l *lane) settle(ctx context.Context, with Ledger) (ledger.Verdict, error) {
 	for len(l.unknown) > 0 {
-		verdict, err := with.Submit(ctx, l.unknown[0])
+		verdict, err := l.unknown[0].settle(ctx, with)
 		if err != nil {
 			return ledger.Verdict{}, err
 		}
@@ -44,6 +44,27 @@ func (l *lane) settle(ctx context.Context, with Ledger) (ledger.Verdict, error) 
 		}
 	}
 	return ledger.Verdict{}, nil
+}
+
+// pending is a command of unknown outcome. A gang's is one in the lanes of all its members: it is repeated once, since a repetition
+// after one of them went on would undo what came after.
+type pending struct {
+	command ledger.Command
+
+	mu      sync.Mutex
+	settled bool
+}
+
+// settle repeats the command with its own key, unless that was done.
+func (p *pending) settle(ctx context.Context, with Ledger) (ledger.Verdict, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.settled {
+		return ledger.Verdict{}, nil
+	}
+	verdict, err := with.Submit(ctx, p.command)
+	p.settled = err == nil
+	return verdict, err
 }
 
 // lanes are the pods that are being placed, or were and may be again.

@@ -21,6 +21,7 @@ import (
 	configv1 "github.com/gpubank/gpubank/api/config/v1"
 	"github.com/gpubank/gpubank/internal/failpoint"
 	"github.com/gpubank/gpubank/pkg/plugins/catalog"
+	"github.com/gpubank/gpubank/pkg/plugins/gang"
 )
 
 // CreditReservation lets no GPU pod be bound before its allocation is committed.
@@ -41,6 +42,7 @@ type CreditReservation struct {
 	health   health
 	waits    waits
 	lanes    lanes
+	parties  parties
 	attempts atomic.Int64 // makes the keys of this process's commands unique
 }
 
@@ -105,8 +107,8 @@ func (pl *CreditReservation) PreFilterExtensions() fwk.PreFilterExtensions { ret
 // Reserve starts an attempt and does not wait for it.
 func (pl *CreditReservation) Reserve(_ context.Context, cycle fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
 	data, err := cycle.Read(factsKey)
-	if err != nil {
-		return nil // skipped: no GPUs
+	if err != nil || cycle.IsPodGroupSchedulingCycle() {
+		return nil // no GPUs, or kube-scheduler only tries out where a group would go: then it reserves once more
 	}
 	f := data.(*facts)
 	if status := pl.checkClass(f, node); status != nil {
@@ -114,6 +116,10 @@ func (pl *CreditReservation) Reserve(_ context.Context, cycle fwk.CycleState, po
 	}
 	a := pl.newAttempt(pod, node, *f)
 	cycle.Write(attemptKey, a)
+	if round := gang.RoundOf(cycle); round != nil {
+		pl.join(round, a)
+		return nil
+	}
 	if err := pl.health.down(); err != nil {
 		// Asking would only make the pod hold its node for the whole timeout.
 		a.answer = answer{err: err}
