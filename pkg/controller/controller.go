@@ -27,6 +27,7 @@ import (
 	"github.com/gpubank/gpubank/api/v1alpha1"
 	"github.com/gpubank/gpubank/pkg/controller/accounts"
 	"github.com/gpubank/gpubank/pkg/controller/auditor"
+	"github.com/gpubank/gpubank/pkg/controller/gangs"
 	"github.com/gpubank/gpubank/pkg/controller/intake"
 	"github.com/gpubank/gpubank/pkg/controller/lifecycle"
 	"github.com/gpubank/gpubank/pkg/controller/upkeep"
@@ -91,6 +92,9 @@ func New(ctx context.Context, settings Settings, deps Dependencies) (manager.Man
 		NodeGrace: settings.NodeGrace, Clock: deps.Clock, Registry: deps.Registry,
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := gangs.SetupWithManager(mgr); err != nil {
 		return nil, err
 	}
 	if err := addAuditor(mgr, settings, deps); err != nil {
