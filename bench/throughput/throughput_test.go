@@ -33,6 +33,7 @@ import (
 	"github.com/gpubank/gpubank/pkg/ledger/postgres"
 	"github.com/gpubank/gpubank/pkg/plugins/catalog"
 	"github.com/gpubank/gpubank/pkg/plugins/creditreservation"
+	"github.com/gpubank/gpubank/pkg/plugins/gang"
 	"github.com/gpubank/gpubank/pkg/plugins/gpubestfit"
 	"github.com/gpubank/gpubank/test/cluster"
 	"github.com/gpubank/gpubank/test/cluster/binaries"
@@ -157,6 +158,7 @@ func registry(pg *cluster.Postgres, database string) frameworkruntime.Registry {
 		Exit:    func(reason string) { panic(reason) },
 	})
 	return frameworkruntime.Registry{
+		gang.Name: gang.NewFactory(&gang.Source{}),
 		creditreservation.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 			// The harness starts the API server and the scheduler in one go, so our objects are made in between.
 			if err := install(ctx, handle.KubeConfig()); err != nil {

@@ -41,8 +41,18 @@ type suite struct {
 
 func newSuite(t *testing.T) *suite {
 	t.Helper()
+	return newSuiteOn(t, clustertest.ControlPlane(t), parts.Options{Arguments: map[string][]string{rival: {"--without-leader-election"}}}, func(configuration map[string]any) {
+		// A pod that waits for a paused database says so sooner than in production.
+		patient("1s")(configuration)
+		// Paused, it goes on believing that it leads.
+		lease := configuration["leaderElection"].(map[string]any)
+		lease["leaseDuration"], lease["renewDeadline"] = "10m", "9m"
+	})
+}
+
+func newSuiteOn(t *testing.T, cp *cluster.ControlPlane, options parts.Options, configure func(configuration map[string]any)) *suite {
+	t.Helper()
 	ctx := t.Context()
-	cp := clustertest.ControlPlane(t)
 	s := &suite{postgres: clustertest.OwnPostgres(t)}
 	scheme := runtime.NewScheme()
 	must(t, clientgoscheme.AddToScheme(scheme))
@@ -50,10 +60,8 @@ func newSuite(t *testing.T) *suite {
 	var err error
 	s.admin, err = client.New(cp.RESTConfig(), client.Options{Scheme: scheme})
 	must(t, err)
-	s.Gpubank, err = parts.New(ctx, parts.Options{
-		ControlPlane: cp, Postgres: s.postgres, Nodes: 2,
-		Arguments: map[string][]string{rival: {"--without-leader-election"}},
-	})
+	options.ControlPlane, options.Postgres, options.Nodes = cp, s.postgres, 2
+	s.Gpubank, err = parts.New(ctx, options)
 	must(t, err)
 	t.Cleanup(func() {
 		for _, process := range s.Processes() {
@@ -63,13 +71,7 @@ func newSuite(t *testing.T) *suite {
 		}
 		must(t, s.Close())
 	})
-	s.Scheduler, err = s.NewScheduler(ctx, parts.Scheduler, func(configuration map[string]any) {
-		// A pod that waits for a paused database says so sooner than in production.
-		patient("1s")(configuration)
-		// Paused, it goes on believing that it leads.
-		lease := configuration["leaderElection"].(map[string]any)
-		lease["leaseDuration"], lease["renewDeadline"] = "10m", "9m"
-	})
+	s.Scheduler, err = s.NewScheduler(ctx, parts.Scheduler, configure)
 	must(t, err)
 	must(t, s.Migrate(ctx))
 	for _, process := range []*cluster.Process{s.Controller, s.Scheduler, s.Nodes} {
