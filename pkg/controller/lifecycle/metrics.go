@@ -15,6 +15,8 @@ type metrics struct {
 	renewals     *prometheus.CounterVec
 	stops        prometheus.Counter
 	refunds      *prometheus.CounterVec
+	lost         *prometheus.CounterVec
+	estimates    prometheus.Histogram
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -48,6 +50,17 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "Attempts of whose charge something was given back, by cause (Failed, Preempted, DeviceFault).",
 		}, []string{"cause"}),
 	}
+	m.lost = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpubank_preemption_lost_gpu_seconds_total",
+		Help: "GPU-seconds of work that preemptions were found to have destroyed, by the account that lost them and by the preemption's reason (Priority, Reclaim).",
+	}, []string{"account", "reason"})
+	m.estimates = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "gpubank_preemption_found_by_believed_ratio",
+		Help: "GPU-seconds that a preemption was found to have destroyed, divided by what was believed before.",
+		// 1 is right; beyond 2 somebody's checkpoints are not what they were said to be.
+		Buckets: []float64{0.25, 0.5, 0.9, 1, 1.1, 1.5, 2, 4, 16},
+	})
+	registry.MustRegister(m.lost, m.estimates)
 	registry.MustRegister(m.settlements, m.alerts, m.allocations, m.reservations, m.renewals, m.stops, m.refunds)
 	return m
 }

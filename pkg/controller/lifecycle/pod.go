@@ -42,6 +42,10 @@ type PodLedger interface {
 	Account(ctx context.Context, name string) (ledger.Account, bool, error)
 	// DeviceFaults returns what a node's agent reported of its GPUs that may have happened within [from, to].
 	DeviceFaults(ctx context.Context, node string, from, to time.Time) ([]ledger.DeviceFault, error)
+	// PreemptionsOfVictim returns the scheduler's decisions to stop a pod for others, oldest first.
+	PreemptionsOfVictim(ctx context.Context, podUID string) ([]ledger.PreemptionRecord, error)
+	// RecordPreemptionOutcome keeps what became of a pod after such a decision; the first finding stands.
+	RecordPreemptionOutcome(ctx context.Context, outcome ledger.PreemptionOutcome) (first bool, err error)
 	// AcquireLeadership returns a new, higher epoch for holder; writes under an older one are refused from then on (I7).
 	AcquireLeadership(ctx context.Context, name, holder string) (int64, error)
 }
@@ -215,6 +219,11 @@ func (r *PodReconciler) apply(ctx context.Context, key PodKey, facts podFacts, p
 	}
 	if p.refund != nil {
 		if err := r.refund(ctx, key, p); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if p.removeFinalizer && (ended != nil || facts.allocation != nil) {
+		if err := r.recordOutcomes(ctx, key, facts); err != nil {
 			return ctrl.Result{}, err
 		}
 	}

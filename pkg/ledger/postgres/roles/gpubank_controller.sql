@@ -22,3 +22,6 @@ GRANT UPDATE (epoch, holder, registered_at) ON node_agent TO gpubank_controller;
 GRANT UPDATE (revision, account) ON seal_progress TO gpubank_controller;
 -- What was answered, and who was metered on which GPU, is forgotten by these alone, which keep to the rules themselves.
 GRANT EXECUTE ON FUNCTION forget_commands(timestamptz, timestamptz, bigint), forget_device_holds(timestamptz, bigint) TO gpubank_controller;
+-- What became of those whom the scheduler stopped.
+GRANT SELECT ON preemption TO gpubank_controller;
+GRANT SELECT, INSERT ON preemption_outcome TO gpubank_controller;

@@ -10,3 +10,6 @@ GRANT UPDATE (gpu_seconds, amount, takes, charged, state, reason, closed_at) ON 
 GRANT UPDATE (pod_namespace, pod_name, node, class, rate_version, rate, gpus, gpu_uuids, leader_epoch, state, intended_at,
               started_at, ended_at, last_seen, charged, refunded, refunded_for) ON allocation TO gpubank_scheduler;
 GRANT UPDATE (epoch, holder, acquired_at) ON leadership TO gpubank_scheduler;
+-- Whom it stops for whom, before it does; and, at its start, whom it has stopped lately.
+GRANT SELECT, INSERT ON preemption TO gpubank_scheduler;
+GRANT SELECT ON preemption_outcome TO gpubank_scheduler;

@@ -210,6 +210,7 @@ FROM (VALUES ('I8', 'entry', 'entry_is_append_only'), ('I8', 'entry', 'entry_is_
              ('I5', 'allocation', 'allocation_moves_by_the_rules'), ('I4', 'allocation', 'allocation_terms_never_change'),
              ('I9', 'allocation', 'allocation_is_never_deleted'), ('I6', 'allocation', 'allocation_is_refunded_once'),
              ('I4', 'rate', 'rate_version_is_never_edited'),
+             ('I8', 'preemption', 'preemption_is_append_only'), ('I8', 'preemption_outcome', 'preemption_outcome_is_append_only'),
              ('I7', 'leadership', 'leadership_epoch_only_grows'), ('I7', 'leadership', 'leadership_is_never_forgotten'),
              ('I7', 'node_agent', 'node_agent_epoch_only_grows'), ('I7', 'node_agent', 'node_agent_is_never_forgotten')
      ) AS g (invariant, tab, name)
