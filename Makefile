@@ -43,7 +43,7 @@ down: local ## stop what `make up` started and remove its data
 ##  Checks
 
 .PHONY: test
-test: serving postgres lint ## all tests, on a real control plane and a real PostgreSQL
+test: serving postgres kueue lint ## all tests, on a real control plane and a real PostgreSQL
 	@$(PROGRESS) "compiling the tests" go test -p $(TEST_PARALLEL) -run '^$$' $(TEST_PACKAGES) > /dev/null
 	@$(PROGRESS) "testing" go test -p $(TEST_PARALLEL) -timeout 40m $(TEST_FLAGS) $(TEST_PACKAGES)
 	@$(MAKE) --no-print-directory test-throughput test-nvml
@@ -121,6 +121,11 @@ controlplane: ## build etcd, kube-apiserver and the others once, into the user's
 serving:
 	@go build -o bin/controlplane ./test/cluster/cmd/controlplane
 	@bin/controlplane etcd kube-apiserver kube-controller-manager
+
+.PHONY: kueue
+kueue: ## build Kueue's manager once, into the user's cache; only its tests need it
+	@go build -o bin/kueue ./test/cluster/cmd/kueue
+	@bin/kueue
 
 .PHONY: postgres
 postgres: ## install PostgreSQL and PgBouncer if they are missing and this is root on Debian or Ubuntu

@@ -40,8 +40,9 @@ type AccountPolicy struct {
 	// +listMapKey=class
 	// +kubebuilder:validation:MaxItems=50
 	GPUs []GPULimit `json:"gpus,omitempty"`
-	// HoldAt says when what a workload may cost is set aside: at Submission, as one hold of the whole workload, or at
-	// Placement, for each of its pods when it is placed.
+	// HoldAt says when what a workload may cost is set aside: at Submission, as one hold of the whole workload; at Admission, as
+	// the same hold, when Kueue admits a Job, and given back while it is not admitted (whatever does not wait for Kueue is held at
+	// submission); or at Placement, for each of its pods when it is placed.
 	// +optional
 	// +kubebuilder:default=Submission
 	HoldAt HoldMoment `json:"holdAt,omitempty"`
@@ -107,11 +108,12 @@ type GPULimit struct {
 }
 
 // HoldMoment says when a workload's hold is placed.
-// +kubebuilder:validation:Enum=Submission;Placement
+// +kubebuilder:validation:Enum=Submission;Admission;Placement
 type HoldMoment string
 
 const (
 	HoldAtSubmission HoldMoment = "Submission"
+	HoldAtAdmission  HoldMoment = "Admission"
 	HoldAtPlacement  HoldMoment = "Placement"
 )
 

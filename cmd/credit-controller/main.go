@@ -1,6 +1,6 @@
 // Command credit-controller keeps the ledger and the cluster of one mind: accounts, grants and prices go into the
-// ledger, pods and Jobs that end are settled, and node agents' measurements are taken in. `credit-controller migrate` makes the
-// ledger's tables and ends.
+// ledger, pods and Jobs that end are settled, and node agents' measurements are taken in; where Kueue is installed, its
+// admission checks are answered. `credit-controller migrate` makes the ledger's tables and ends.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/gpubank/gpubank/pkg/controller"
+	"github.com/gpubank/gpubank/pkg/kueue"
 	"github.com/gpubank/gpubank/pkg/ledger/postgres"
 )
 
@@ -63,6 +64,12 @@ func run(ctx context.Context, settings controller.Settings) error {
 	mgr, err := controller.New(ctx, settings, controller.Dependencies{
 		Config: config, Ledger: store, TablesFit: store.Ping, Registry: metrics.Registry, Clock: clock.RealClock{},
 		Identity: hostname + "_" + string(uuid.NewUUID()),
+	})
+	if err != nil {
+		return err
+	}
+	err = kueue.SetupWithManager(mgr, kueue.Options{
+		Ledger: store, Clock: clock.RealClock{}, Registry: metrics.Registry,
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,5 @@ package deps
 
 import (
 	_ "github.com/cockroachdb/datadriven"
-	_ "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	_ "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 )

@@ -27,4 +27,6 @@
 //	controller.after-stop                its deletion is accepted by the API server
 //	controller.before-refund             an attempt is settled and its refund decided, nothing of it is committed
 //	controller.after-refund              the refund is committed, the pod still has the metering finalizer
+//	kueue.after-hold                     a hold is committed at Kueue's admission, the check does not say so
+//	kueue.after-pause                    a hold is given back after an eviction, nobody has been told
 package failpoint

@@ -32,6 +32,8 @@ var layers = []string{"pkg/webhook", "pkg/controller", "pkg/kueue", "pkg/meter",
 var shared = map[string]string{
 	// The intake's protocol: the agent speaks it, the controller answers.
 	"pkg/meter/intakeapi": "pkg/controller",
+	// How a command is asked for again across restarts: both run in the controller's process, on the same terms.
+	"pkg/controller/submission": "pkg/kueue",
 }
 
 // mayImport says whether from may import to, both of this module; the answer is the rule that forbids it, or "".
@@ -129,6 +131,8 @@ func TestMayImport(t *testing.T) {
 		{"pkg/controller/intake", "pkg/meter/intakeapi", true},
 		{"pkg/webhook", "pkg/meter/intakeapi", false},
 		{"pkg/controller", "pkg/meter", false},
+		{"pkg/kueue", "pkg/controller/submission", true},
+		{"pkg/kueue", "pkg/controller/lifecycle", false},
 		{"pkg/ledger", "pkg/workload", false},
 		{"pkg/ledger/postgres", "pkg/ledger", true},
 		{"pkg/nvml", "pkg/ledger", false},

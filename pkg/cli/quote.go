@@ -154,8 +154,12 @@ func (r quoteResult) writeText(out io.Writer) error {
 	switch {
 	case !r.Admitted:
 		text.WriteString(paragraph("", r.Workload+" would NOT be admitted: "+r.Message+"."))
+	case r.GPUSeconds == 0 && r.Code == "AtAdmission":
+		text.WriteString(paragraph("", r.Workload+" would be admitted. What it costs depends on the GPU class that Kueue chooses; the credits are set aside then."))
 	case r.GPUSeconds == 0:
 		text.WriteString(paragraph("", r.Workload+" would be admitted and costs nothing: "+freeOfCharge(r.Code)+"."))
+	case r.Code == "AtAdmission":
+		text.WriteString(paragraph("", r.Workload+" would be admitted. Its credits are set aside when Kueue admits it."))
 	case r.Code == "AtPlacement":
 		text.WriteString(paragraph("", r.Workload+" would be admitted. Its credits are set aside pod by pod, when each is placed."))
 	default:

@@ -16,7 +16,9 @@ import (
 func DecideJob(facts Facts, job *batchv1.Job) Decision {
 	template := &job.Spec.Template
 	demand, final := demandOf(facts, &template.Spec, template.Labels)
-	if final != nil {
+	// Which class it is may be for Kueue to say, whose flavors select nodes. Its pods are completed and checked as they are made.
+	byFlavor := final != nil && final.Code == Code(workload.AmbiguousClass) && facts.holdsAtAdmission() && workload.WaitsForKueue(job)
+	if final != nil && !byFlavor {
 		return *final
 	}
 	if d := checkAccount(facts, labelled{&job.ObjectMeta, "metadata"}, labelled{&template.ObjectMeta, "spec.template.metadata"}); d != nil {
@@ -24,6 +26,9 @@ func DecideJob(facts Facts, job *batchv1.Job) Decision {
 	}
 	if d := checkPlacement(&template.Spec, "spec.template.spec"); d != nil {
 		return *d
+	}
+	if byFlavor {
+		return allow(AtAdmission)
 	}
 	terms, err := workload.JobTerms(job, demand, workload.DefaultMaxRuntime(facts.Account))
 	if err != nil {
@@ -73,60 +78,6 @@ func DecidePod(facts Facts, pod *corev1.Pod) Decision {
 		return deny(BadTerms, "%v", err)
 	}
 	return Decision{Code: Held, Hold: &Hold{Command: command, Demand: demand, Terms: terms, Subject: "this Pod"}}
-}
-
-// bringsHold reports whether a workload is held when it is placed, whatever the account's policy: a pod of a PodGroup, which the scheduler
-// has to place and pay for together with the others or not at all. Held one by one at creation, part of a group would keep credits from
-// others while the rest is refused.
-func bringsHold(object any) bool {
-	pod, ok := object.(*corev1.Pod)
-	return ok && workload.GroupOf(pod).HasPodGroup()
-}
-
-// EachPodsHold turns what DecideJob or DecidePod would hold into what one of the workload's pods will bring when it is placed, for
-// an account that holds then. A pod that could not be priced then is refused now.
-func EachPodsHold(facts Facts, object any, decided Decision) Decision {
-	job, ok := object.(*batchv1.Job)
-	if !ok {
-		decided.Code = AtPlacement
-		return decided
-	}
-	template := &job.Spec.Template
-	pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: template.Spec}
-	pod.Namespace, pod.Name, pod.UID = job.Namespace, job.Name, job.UID
-	command, err := workload.PodHold(pod, facts.AccountName, decided.Hold.Demand, workload.DefaultMaxRuntime(facts.Account))
-	if err != nil {
-		return deny(BadTerms, "spec.template.%v", err)
-	}
-	terms, err := workload.PodTerms(pod, decided.Hold.Demand, workload.DefaultMaxRuntime(facts.Account))
-	if err != nil {
-		return deny(BadTerms, "spec.template.%v", err)
-	}
-	return Decision{Code: AtPlacement, Hold: &Hold{Command: command, Demand: decided.Hold.Demand, Terms: terms, Subject: "each pod of this Job"}}
-}
-
-// tightest is the account at or above a workload's own whose spending limit is least; its Spending is zero where none has one.
-type tightest struct {
-	account  string
-	spending ledger.SpendingLimit
-}
-
-// DecideAtPlacement decides about a workload whose pods bring their holds themselves, from what the ledger would say to one of
-// them now. What may yet change, such as a balance or what is left of a limit, is told and refuses nothing; what one pod needs beyond
-// a limit as a whole could never be placed.
-func DecideAtPlacement(hold *Hold, verdict ledger.Verdict, limit tightest, dryRun bool) (Decision, []string) {
-	refusal := verdict.Refusal
-	switch {
-	case refusal == nil && dryRun && verdict.Reservation != nil:
-		return allow(AtPlacement), []string{quoteAtPlacement(hold, verdict.Reservation.Amount)}
-	case refusal == nil:
-		return allow(AtPlacement), nil
-	case limit.spending.Amount > 0 && refusal.Needed > limit.spending.Amount:
-		return deny(Code(ledger.SpendingLimited), "%s", explainNever(refusal.Needed, limit, hold)), nil
-	case refusal.Code == ledger.SpendingLimited, refusal.Code == ledger.InsufficientCredits, refusal.Code == ledger.AccountFrozen:
-		return allow(AtPlacement), []string{"gpubank: admitted, and would wait if it were to be placed now: " + explainRefusal(refusal, hold)}
-	}
-	return deny(Code(refusal.Code), "%s", explainRefusal(refusal, hold)), nil
 }
 
 // demandOf returns the demand, or the final decision about a workload that has none or whose demand cannot be told.
@@ -229,7 +180,7 @@ func DecideJobUpdate(facts Facts, before, after *batchv1.Job) Decision {
 		return deny(OtherScheduler, "spec.template.spec.schedulerName: cannot be changed to %q; GPU workloads are placed by %s", is, v1alpha1.SchedulerName)
 	}
 	held := facts.JobReservation
-	if held == nil || !held.Open() || NotCostlier(facts, before, after) {
+	if held == nil || !held.Open() || NotCostlier(facts, before, after) || admittedAnew(facts, after) {
 		return allow(NotRaised)
 	}
 	demand, err := workload.DemandOf(&after.Spec.Template.Spec, after.Spec.Template.Labels, facts.Classes)
@@ -251,6 +202,13 @@ func DecideJobUpdate(facts Facts, before, after *batchv1.Job) Decision {
 			held.MaxGPUs, held.GPUSeconds, terms.MaxGPUs, terms.GPUSeconds)
 	}
 	return allow(NotRaised)
+}
+
+// admittedAnew reports whether Kueue will ask for the credits of the changed Job before it runs: it waits to be admitted, when Kueue
+// also gives it back the size that it had before a partial admission; or it is elastic, and what is added waits.
+func admittedAnew(facts Facts, job *batchv1.Job) bool {
+	elastic := workload.InKueue(job) && job.Annotations[workload.KueueElasticAnnotation] == "true"
+	return facts.holdsAtAdmission() && (workload.WaitsForKueue(job) || elastic)
 }
 
 // NotCostlier reports whether the change is within what the Job was before, so that the ledger need not be asked.

@@ -17,6 +17,7 @@ const (
 	NoGPUs      Code = "NoGPUs"
 	Covered     Code = "Covered"     // a pod under its Job's hold
 	Held        Code = "Held"        // a hold was placed, or would be on a dry run
+	AtAdmission Code = "AtAdmission" // it is held when Kueue admits it
 	AtPlacement Code = "AtPlacement" // its pods bring their holds when they are placed
 	NotRaised   Code = "NotRaised"   // an update within what is held
 	Unused      Code = "Unused"      // an account without history or open reservations
@@ -58,6 +59,8 @@ type Hold struct {
 	Subject string
 	// ByJobDeadline: the Job's own activeDeadlineSeconds is what bounds the cost, not one pod's maximum.
 	ByJobDeadline bool
+	// Later is AtAdmission or AtPlacement where it is not to be placed now, and empty where it is.
+	Later Code
 }
 
 func allow(code Code) Decision { return Decision{Allowed: true, Code: code} }

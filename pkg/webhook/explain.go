@@ -87,8 +87,16 @@ func quote(hold *Hold, amount ledger.Microcredits) string {
 		ledger.DisplayCredits(amount), hold.Command.Account, gpuSeconds(hold), hold.Command.Class)
 }
 
-// quoteAtPlacement is quote where each pod brings its hold.
-func quoteAtPlacement(hold *Hold, amount ledger.Microcredits) string {
-	return fmt.Sprintf("gpubank: would set aside nothing now; %s needs %s credits of account %s (%s of class %s) when it is placed, which it could have now",
-		hold.Subject, ledger.DisplayCredits(amount), hold.Command.Account, gpuSeconds(hold), hold.Command.Class)
+// quoteLater is quote where the hold is placed later.
+func quoteLater(hold *Hold, amount ledger.Microcredits) string {
+	return fmt.Sprintf("gpubank: would set aside nothing now; %s needs %s credits of account %s (%s of class %s) when it is %s, which it could have now",
+		hold.Subject, ledger.DisplayCredits(amount), hold.Command.Account, gpuSeconds(hold), hold.Command.Class, laterWord(hold))
+}
+
+// laterWord is what happens to a workload when its hold is placed.
+func laterWord(hold *Hold) string {
+	if hold.Later == AtAdmission {
+		return "admitted by Kueue"
+	}
+	return "placed"
 }

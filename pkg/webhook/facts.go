@@ -28,10 +28,14 @@ func (f Facts) accountPays() bool {
 	return f.Account != nil && slices.Contains(f.Account.Spec.Namespaces, f.Namespace)
 }
 
-// holdsAtPlacement and mayOutlastHold read the account's object, as both steps of one admission do: what the ledger knows
+// holdsAtPlacement, holdsAtAdmission and mayOutlastHold read the account's object, as both steps of one admission do: what the ledger knows
 // may be a moment older.
 func (f Facts) holdsAtPlacement() bool {
 	return f.Account != nil && f.Account.Spec.Policy.HoldAt == v1alpha1.HoldAtPlacement
+}
+
+func (f Facts) holdsAtAdmission() bool {
+	return f.Account != nil && f.Account.Spec.Policy.HoldAt == v1alpha1.HoldAtAdmission
 }
 
 // mayOutlastHold reports whether the account's workloads may run on when their hold is used up, so that no deadline must

@@ -153,18 +153,19 @@ func (h *handler) validateWorkload(ctx context.Context, request admission.Reques
 		return outcome{}, ledgerError{fmt.Errorf("read account %s: %w", facts.AccountName, err)}
 	}
 	dryRun := request.DryRun != nil && *request.DryRun
-	if account.Policy.HoldAt == ledger.HoldAtPlacement || bringsHold(object) {
-		return h.checkForPlacement(ctx, EachPodsHold(facts, object, decision), dryRun)
+	decision = Later(account.Policy.HoldAt, facts, object, decision)
+	switch {
+	case decision.Hold == nil:
+		return answered(decision), nil
+	case decision.Hold.Later != "":
+		return h.checkForLater(ctx, decision, dryRun)
 	}
 	return h.placeHold(ctx, decision.Hold, dryRun)
 }
 
-// checkForPlacement asks what the ledger would say to one of the workload's pods, and sets nothing aside.
-func (h *handler) checkForPlacement(ctx context.Context, decision Decision, dryRun bool) (outcome, error) {
-	if decision.Hold == nil {
-		return answered(decision), nil
-	}
-	answer, err := askForPlacement(ctx, h.ledger, decision.Hold, dryRun)
+// checkForLater asks what the ledger would say to a hold that is placed later, and sets nothing aside.
+func (h *handler) checkForLater(ctx context.Context, decision Decision, dryRun bool) (outcome, error) {
+	answer, err := askForLater(ctx, h.ledger, decision.Hold, dryRun)
 	if err != nil {
 		return outcome{}, err
 	}

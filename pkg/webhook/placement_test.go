@@ -112,7 +112,7 @@ func TestEachPodsHold(t *testing.T) {
 	}
 }
 
-func TestDecideAtPlacement(t *testing.T) {
+func TestDecideLater(t *testing.T) {
 	job := patched(t, gpuJob(), MutateJob(atPlacement(), gpuJob()))
 	hold := EachPodsHold(atPlacement(), job, DecideJob(atPlacement(), job)).Hold
 	refused := func(code ledger.RefusalCode) ledger.Verdict {
@@ -139,7 +139,7 @@ func TestDecideAtPlacement(t *testing.T) {
 		"no price":                   {verdict: refused(ledger.UnknownClass), want: "UnknownClass"},
 		"beyond what can be counted": {verdict: refused(ledger.OutOfRange), want: "OutOfRange"},
 	} {
-		got, warnings := DecideAtPlacement(hold, c.verdict, c.limit, c.dryRun)
+		got, warnings := DecideLater(hold, c.verdict, c.limit, c.dryRun)
 		if got.Code != c.want || got.Allowed != (c.want == AtPlacement) || !strings.Contains(strings.Join(warnings, ""), c.warns) || (c.warns == "") != (len(warnings) == 0) {
 			t.Errorf("%s: %+v, warns %q", name, got, warnings)
 		}

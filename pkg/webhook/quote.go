@@ -66,12 +66,12 @@ func (q *Quote) ask(ctx context.Context, quoter Quoter, facts Facts, object clie
 		return ledgerError{fmt.Errorf("read account %s: %w", facts.AccountName, err)}
 	}
 	var verdict ledger.Verdict
-	if account.Policy.HoldAt == ledger.HoldAtPlacement {
-		q.Decision = EachPodsHold(facts, object, q.Decision)
-		if q.Hold = q.Decision.Hold; q.Hold == nil {
-			return nil
-		}
-		answer, err := askForPlacement(ctx, quoter, q.Hold, false)
+	q.Decision = Later(account.Policy.HoldAt, facts, object, q.Decision)
+	if q.Hold = q.Decision.Hold; q.Hold == nil {
+		return nil
+	}
+	if q.Hold.Later != "" {
+		answer, err := askForLater(ctx, quoter, q.Hold, false)
 		if err != nil {
 			return err
 		}
@@ -94,27 +94,27 @@ func (q *Quote) ask(ctx context.Context, quoter Quoter, facts Facts, object clie
 	return nil
 }
 
-// placementAnswer is what becomes of a workload whose pods bring their holds.
-type placementAnswer struct {
+// laterAnswer is what becomes of a workload that is held later.
+type laterAnswer struct {
 	decision Decision
 	warnings []string
-	verdict  ledger.Verdict // on one of the pods
+	verdict  ledger.Verdict // on that hold
 }
 
-// askForPlacement asks what the ledger would say to one of the workload's pods now.
-func askForPlacement(ctx context.Context, quoter Quoter, hold *Hold, dryRun bool) (placementAnswer, error) {
+// askForLater asks what the ledger would say now to a hold that is placed later.
+func askForLater(ctx context.Context, quoter Quoter, hold *Hold, dryRun bool) (laterAnswer, error) {
 	verdict, err := quoter.Quote(ctx, hold.Command)
 	if err != nil {
-		return placementAnswer{}, ledgerError{fmt.Errorf("quote hold %s: %w", hold.Command.UID, err)}
+		return laterAnswer{}, ledgerError{fmt.Errorf("quote hold %s: %w", hold.Command.UID, err)}
 	}
 	var limit tightest
 	if verdict.Refusal != nil {
 		if limit, err = tightestAbove(ctx, quoter, hold.Command.Account); err != nil {
-			return placementAnswer{}, err
+			return laterAnswer{}, err
 		}
 	}
-	decision, warnings := DecideAtPlacement(hold, verdict, limit, dryRun)
-	return placementAnswer{decision: decision, warnings: warnings, verdict: verdict}, nil
+	decision, warnings := DecideLater(hold, verdict, limit, dryRun)
+	return laterAnswer{decision: decision, warnings: warnings, verdict: verdict}, nil
 }
 
 // decide changes the object as the mutating step does, and then decides.

@@ -44,7 +44,7 @@ func TestPolicyIsTakenByBothOrNeither(t *testing.T) {
 		compare(t, crd, `overrun: {action: Renew, step: %q}`, duration)
 		compare(t, crd, `refill: {credits: "1", period: %q, cap: "5"}`, duration)
 	}
-	for _, word := range []string{"Own", "Ancestor", "Stop", "Renew", "Overdraft", "Submission", "Placement", "Day", "Week", "Month", "Quarter", "Year", "day", "Decade"} {
+	for _, word := range []string{"Own", "Ancestor", "Stop", "Renew", "Overdraft", "Submission", "Admission", "Placement", "Day", "Week", "Month", "Quarter", "Year", "day", "Decade"} {
 		compare(t, crd, `funding: %s`, word)
 		compare(t, crd, `holdAt: %s`, word)
 		compare(t, crd, `overrun: {action: %s, step: 1h}`, word)
@@ -87,7 +87,7 @@ func TestPolicyIsRefusedByTheAPIAlone(t *testing.T) {
 	for policy, says := range map[string]string{
 		`runningJobs: 0`:                                                     "greater than or equal to 1",
 		`gpus: [{class: H100, guaranteed: 1}]`:                               "class must be the name of a GPUClass",
-		`holdAt: Admission`:                                                  `supported values: "Submission", "Placement"`,
+		`holdAt: Never`:                                                      `supported values: "Submission", "Admission", "Placement"`,
 		`defaultMaxRuntime: 8761h`:                                           "whole seconds from 1s to 8760h, such as 24h",
 		`spending: {credits: "0", period: Day}`:                              "spending.credits must be more than 0",
 		`spending: {credits: "5"}`:                                           "spec.policy.spending.period: Required value",

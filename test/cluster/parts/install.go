@@ -25,14 +25,17 @@ import (
 )
 
 // Render returns what `kubectl apply -k manifests/` would apply, in its order.
-func Render() ([]*unstructured.Unstructured, error) {
+func Render() ([]*unstructured.Unstructured, error) { return RenderFolder("manifests") }
+
+// RenderFolder is Render for another folder of the checkout, such as manifests/kueue.
+func RenderFolder(folder string) ([]*unstructured.Unstructured, error) {
 	root, err := binaries.ModuleRoot()
 	if err != nil {
 		return nil, err
 	}
-	rendered, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(root, "manifests"))
+	rendered, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(root, filepath.FromSlash(folder)))
 	if err != nil {
-		return nil, fmt.Errorf("render manifests/: %w", err)
+		return nil, fmt.Errorf("render %s/: %w", folder, err)
 	}
 	var objects []*unstructured.Unstructured
 	for _, resource := range rendered.Resources() {

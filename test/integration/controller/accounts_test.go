@@ -127,7 +127,7 @@ func testRefusedByAPIServer(t *testing.T, s *suite) {
 	hour := metav1.Duration{Duration: time.Hour}
 	for says, object := range map[string]client.Object{
 		`supported values: "Own", "Ancestor"`:                                         account(v1alpha1.AccountPolicy{Funding: "Nobody"}),
-		`supported values: "Submission", "Placement"`:                                 account(v1alpha1.AccountPolicy{HoldAt: "Admission"}),
+		`supported values: "Submission", "Admission", "Placement"`:                    account(v1alpha1.AccountPolicy{HoldAt: "Never"}),
 		"spending.credits must be more than 0":                                        account(v1alpha1.AccountPolicy{Spending: &v1alpha1.SpendingLimit{Credits: "0", Period: "Day"}}),
 		"overrun.action Renew needs overrun.step":                                     account(v1alpha1.AccountPolicy{Overrun: v1alpha1.OverrunPolicy{Action: v1alpha1.OverrunRenew}}),
 		"overrun.lead must be whole seconds from 0s to 87600h, such as 10m":           account(v1alpha1.AccountPolicy{Overrun: v1alpha1.OverrunPolicy{Lead: &metav1.Duration{Duration: time.Millisecond}}}),
