@@ -14,6 +14,8 @@ const (
 	AccountLabel = "gpubank.io/account"
 	// ClassLabel on a pod (or a Job's pod template) chooses a GPUClass where several offer the same resource name.
 	ClassLabel = "gpubank.io/gpu-class"
+	// FloorLabel on a pod (or a Job's pod template) names the floor of its account that it belongs to; see GPUFloor.
+	FloorLabel = "gpubank.io/floor"
 	// MaxRuntimeAnnotation bounds one pod's run time, as a duration such as 90m or as whole seconds.
 	MaxRuntimeAnnotation = "gpubank.io/max-runtime"
 	// GangAnnotation with the value "true" on a Job says that its pods are placed together or not at all.

@@ -40,6 +40,11 @@ type AccountPolicy struct {
 	// +listMapKey=class
 	// +kubebuilder:validation:MaxItems=50
 	GPUs []GPULimit `json:"gpus,omitempty"`
+	// FairShare says how the account competes for GPUs that several accounts want. The scheduler follows it at once; the ledger
+	// does not keep it.
+	// +optional
+	// +kubebuilder:default={}
+	FairShare FairSharePolicy `json:"fairShare,omitzero"`
 	// HoldAt says when what a workload may cost is set aside: at Submission, as one hold of the whole workload; at Admission, as
 	// the same hold, when Kueue admits a Job, and given back while it is not admitted (whatever does not wait for Kueue is held at
 	// submission); or at Placement, for each of its pods when it is placed.
@@ -105,6 +110,64 @@ type GPULimit struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	Borrowable int64 `json:"borrowable"`
+}
+
+// FairSharePolicy says how an account competes. docs/designs/fairqueue.md has the order in which it counts.
+type FairSharePolicy struct {
+	// Weight among the accounts with the same parent: twice the weight is twice the share.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	Weight int64 `json:"weight,omitempty"`
+	// HalfLife is how long until usage counts half, in comparisons among the accounts directly below this one and its own pods.
+	// Absent: the scheduler's, 168h. Whole seconds, 1m to 8760h.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^(0|([0-9]+([.][0-9]{1,3})?(h|m|s)|[0-9]+ms)+)$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('8760h') && duration(self).getMilliseconds() % 1000 == 0",message="fairShare.halfLife must be whole seconds from 1m to 8760h, such as 168h"
+	HalfLife *metav1.Duration `json:"halfLife,omitempty"`
+	// Aging is the longest time by which a pod's priority lets it go before an older pod of this account. Absent: the
+	// scheduler's, 24h. Whole seconds, 0s to 8760h.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^(0|([0-9]+([.][0-9]{1,3})?(h|m|s)|[0-9]+ms)+)$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('8760h') && duration(self).getMilliseconds() % 1000 == 0",message="fairShare.aging must be whole seconds from 0s to 8760h, such as 24h"
+	Aging *metav1.Duration `json:"aging,omitempty"`
+	// MaxWait is how long the account's oldest pod waits, while nothing of the account runs, until it goes before every account that
+	// is not below its guaranteed share, whatever was used before. 0s: never. Absent: the scheduler's, 24h. Whole seconds, 0s to 8760h.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^(0|([0-9]+([.][0-9]{1,3})?(h|m|s)|[0-9]+ms)+)$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('8760h') && duration(self).getMilliseconds() % 1000 == 0",message="fairShare.maxWait must be whole seconds from 0s to 8760h, such as 24h"
+	MaxWait *metav1.Duration `json:"maxWait,omitempty"`
+	// Floors are minimums for some of the account's own pods, such as those that serve: while these hold fewer GPUs, they go before
+	// everyone. Who is not among them may use what of a floor is idle.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +listMapKey=class
+	// +kubebuilder:validation:MaxItems=20
+	Floors []GPUFloor `json:"floors,omitempty"`
+}
+
+// GPUFloor is a minimum of GPUs of one class for the account's pods with the label gpubank.io/floor of that name.
+type GPUFloor struct {
+	// Name is the value of the pods' label gpubank.io/floor.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// Class is the name of a GPUClass.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="class must be the name of a GPUClass"
+	Class string `json:"class"`
+	// GPUs that are theirs, 1 to 100000.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	GPUs int64 `json:"gpus"`
 }
 
 // HoldMoment says when a workload's hold is placed.

@@ -142,3 +142,36 @@ func TestValidateGangArgs(t *testing.T) {
 		}
 	}
 }
+
+func TestValidateFairQueueArgs(t *testing.T) {
+	for name, spoil := range map[string]func(*FairQueueArgs){
+		"halfLife":         func(a *FairQueueArgs) { a.HalfLife.Duration = time.Second },
+		"aging":            func(a *FairQueueArgs) { a.Aging.Duration = -time.Second },
+		"maxWait":          func(a *FairQueueArgs) { a.MaxWait.Duration = 9000 * time.Hour },
+		"quotaPatience":    func(a *FairQueueArgs) { a.QuotaPatience.Duration = 25 * time.Hour },
+		"alikeRetry":       func(a *FairQueueArgs) { a.AlikeRetry.Duration = time.Millisecond },
+		"sweepPeriod":      func(a *FairQueueArgs) { a.SweepPeriod.Duration = time.Minute },
+		"historyPeriod":    func(a *FairQueueArgs) { a.HistoryPeriod.Duration = time.Second },
+		"historyPatience":  func(a *FairQueueArgs) { a.HistoryPatience.Duration = time.Hour },
+		"explainAfter":     func(a *FairQueueArgs) { a.ExplainAfter.Duration = 2 * time.Hour },
+		"explainPerSecond": func(a *FairQueueArgs) { a.ExplainPerSecond = -1 },
+	} {
+		args := &FairQueueArgs{}
+		SetDefaultsFairQueueArgs(args)
+		if err := ValidateFairQueueArgs(args); err != nil {
+			t.Fatal(err)
+		}
+		spoil(args)
+		if err := ValidateFairQueueArgs(args); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestZeroIsAChoiceWhereItMeansSomething(t *testing.T) {
+	args := &FairQueueArgs{MaxWait: &metav1.Duration{}, Aging: &metav1.Duration{}}
+	SetDefaultsFairQueueArgs(args)
+	if args.MaxWait.Duration != 0 || args.Aging.Duration != 0 || args.QuotaPatience.Duration != DefaultQuotaPatience {
+		t.Errorf("defaulted to %+v", args)
+	}
+}

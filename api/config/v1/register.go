@@ -3,6 +3,7 @@ package v1
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	configv1 "k8s.io/kube-scheduler/config/v1"
@@ -30,14 +31,30 @@ const (
 	DefaultGangSweepPeriod = time.Second
 )
 
+// Defaults of FairQueueArgs. Half-life, aging and the longest wait are explained in docs/designs/fairqueue.md; SweepPeriod is how late
+// a turn is given at worst, if an event is missed; two seconds spare a write for each pod that has its turn soon.
+const (
+	DefaultHalfLife         = 7 * 24 * time.Hour
+	DefaultAging            = 24 * time.Hour
+	DefaultMaxWait          = 24 * time.Hour
+	DefaultQuotaPatience    = 10 * time.Minute
+	DefaultAlikeRetry       = time.Minute
+	DefaultQueueSweepPeriod = 250 * time.Millisecond
+	DefaultHistoryPeriod    = 10 * time.Minute
+	DefaultHistoryPatience  = 10 * time.Second
+	DefaultExplainAfter     = 2 * time.Second
+	DefaultExplainPerSecond = 20
+)
+
 // AddToScheme adds the arguments to a scheme under kube-scheduler's external and internal versions. One Go type serves
 // both, so that converting between them, as kube-scheduler does after decoding, changes nothing.
 func AddToScheme(s *runtime.Scheme) error {
 	for _, version := range []schema.GroupVersion{configv1.SchemeGroupVersion, config.SchemeGroupVersion} {
-		s.AddKnownTypes(version, &CreditReservationArgs{}, &GangArgs{})
+		s.AddKnownTypes(version, &CreditReservationArgs{}, &GangArgs{}, &FairQueueArgs{})
 	}
 	s.AddTypeDefaultingFunc(&CreditReservationArgs{}, func(obj any) { SetDefaultsCreditReservationArgs(obj.(*CreditReservationArgs)) })
 	s.AddTypeDefaultingFunc(&GangArgs{}, func(obj any) { SetDefaultsGangArgs(obj.(*GangArgs)) })
+	s.AddTypeDefaultingFunc(&FairQueueArgs{}, func(obj any) { SetDefaultsFairQueueArgs(obj.(*FairQueueArgs)) })
 	return nil
 }
 
@@ -73,5 +90,40 @@ func SetDefaultsGangArgs(args *GangArgs) {
 	}
 	if args.SweepPeriod.Duration == 0 {
 		args.SweepPeriod.Duration = DefaultGangSweepPeriod
+	}
+}
+
+// SetDefaultsFairQueueArgs fills what was left out.
+func SetDefaultsFairQueueArgs(args *FairQueueArgs) {
+	for _, each := range []struct {
+		field     *metav1.Duration
+		byDefault time.Duration
+	}{
+		{&args.HalfLife, DefaultHalfLife},
+		{&args.AlikeRetry, DefaultAlikeRetry},
+		{&args.SweepPeriod, DefaultQueueSweepPeriod},
+		{&args.HistoryPeriod, DefaultHistoryPeriod},
+	} {
+		if each.field.Duration == 0 {
+			each.field.Duration = each.byDefault
+		}
+	}
+	// For these, 0 is a choice.
+	for _, each := range []struct {
+		field     **metav1.Duration
+		byDefault time.Duration
+	}{
+		{&args.Aging, DefaultAging},
+		{&args.MaxWait, DefaultMaxWait},
+		{&args.QuotaPatience, DefaultQuotaPatience},
+		{&args.HistoryPatience, DefaultHistoryPatience},
+		{&args.ExplainAfter, DefaultExplainAfter},
+	} {
+		if *each.field == nil {
+			*each.field = &metav1.Duration{Duration: each.byDefault}
+		}
+	}
+	if args.ExplainPerSecond == 0 {
+		args.ExplainPerSecond = DefaultExplainPerSecond
 	}
 }

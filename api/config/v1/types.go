@@ -37,3 +37,38 @@ type GangArgs struct {
 	// default 1s.
 	SweepPeriod metav1.Duration `json:"sweepPeriod,omitempty"`
 }
+
+// FairQueueArgs are the arguments of the plugin FairQueue. What an account's policy says wins over its defaults here.
+//
+// +kubebuilder:object:root=true
+type FairQueueArgs struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// HalfLife is how long until usage counts half, among the accounts without a parent and where a parent's policy says
+	// nothing. 1m to 8760h, default 168h.
+	HalfLife metav1.Duration `json:"halfLife,omitempty"`
+	// Aging is the longest time by which a priority lets a pod go before an older one of the same account, where the account's
+	// policy says nothing. 0s to 8760h, default 24h.
+	Aging *metav1.Duration `json:"aging,omitempty"`
+	// MaxWait is how long an account that runs nothing waits for its turn whatever it used before, where its policy says
+	// nothing; 0s for ever. 0s to 8760h, default 24h.
+	MaxWait *metav1.Duration `json:"maxWait,omitempty"`
+	// QuotaPatience is how long a pod is held back by a limit until others under the same limit no longer overtake it.
+	// 0s to 24h, default 10m.
+	QuotaPatience *metav1.Duration `json:"quotaPatience,omitempty"`
+	// AlikeRetry is after how long another of an account's pods that look alike is tried, when one fits nowhere. 1s to 1h,
+	// default 1m.
+	AlikeRetry metav1.Duration `json:"alikeRetry,omitempty"`
+	// SweepPeriod is how often the queue is looked over for a turn that was missed. 50ms to 10s, default 250ms.
+	SweepPeriod metav1.Duration `json:"sweepPeriod,omitempty"`
+	// HistoryPeriod is how often past usage is read from the ledger. 1m to 24h, default 10m.
+	HistoryPeriod metav1.Duration `json:"historyPeriod,omitempty"`
+	// HistoryPatience is how long at its start the scheduler waits for the first answer, before it begins without the past.
+	// 0s to 10m, default 10s.
+	HistoryPatience *metav1.Duration `json:"historyPatience,omitempty"`
+	// ExplainAfter is how long a pod waits for its turn or a limit until its condition PodScheduled says so. 0s to 1h,
+	// default 2s.
+	ExplainAfter *metav1.Duration `json:"explainAfter,omitempty"`
+	// ExplainPerSecond is how many conditions are written per second at most. 1 to 1000, default 20.
+	ExplainPerSecond int32 `json:"explainPerSecond,omitempty"`
+}

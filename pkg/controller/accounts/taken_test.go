@@ -96,6 +96,14 @@ func TestPolicyIsRefusedByTheAPIAlone(t *testing.T) {
 		`refill: {credits: "5", period: 1h, cap: "4"}`:                       "refill.cap must be at least refill.credits",
 		`refill: {credits: "1", period: 1h, cap: "1001"}`:                    "refill.cap must be at most 1000 times refill.credits",
 		`gpus: [{class: h100, guaranteed: 1}, {class: h100, guaranteed: 2}]`: "Duplicate value",
+
+		`fairShare: {weight: 0}`:                                     "greater than or equal to 1",
+		`fairShare: {halfLife: 30s}`:                                 "fairShare.halfLife must be whole seconds from 1m to 8760h",
+		`fairShare: {aging: 1500ms}`:                                 "fairShare.aging must be whole seconds",
+		`fairShare: {maxWait: -1h}`:                                  "spec.policy.fairShare.maxWait",
+		`fairShare: {floors: [{name: Serve, class: h100, gpus: 1}]}`: "spec.policy.fairShare.floors[0].name",
+		`fairShare: {floors: [{name: s, class: h100, gpus: 0}]}`:     "greater than or equal to 1",
+		`fairShare: {floors: [{name: s, class: h100, gpus: 1}, {name: s, class: h100, gpus: 2}]}`: "Duplicate value",
 	} {
 		_, problems := crd.create(t, `spec: {policy: {`+policy+`}}`)
 		if len(problems) == 0 || !strings.Contains(problems.ToAggregate().Error(), says) {
@@ -112,7 +120,7 @@ func TestDefaultsAreWrittenOut(t *testing.T) {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	for _, part := range []string{`"funding":"Own"`, `"holdAt":"Submission"`, `"overrun":{"action":"Stop"}`} {
+	for _, part := range []string{`"funding":"Own"`, `"holdAt":"Submission"`, `"overrun":{"action":"Stop"}`, `"fairShare":{"weight":1}`} {
 		if !strings.Contains(string(stored), part) {
 			t.Errorf("%s is missing from %s", part, stored)
 		}

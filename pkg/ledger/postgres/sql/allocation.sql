@@ -62,3 +62,19 @@ SELECT {allocation},
 FROM allocation a
 WHERE state NOT IN ('Ended', 'Released')
 ORDER BY intended_at, pod_uid;
+
+-- name: UsageAverages
+-- For each account's own pods and class, and each half-life of $2 (seconds), the exponential average at $1 of the GPUs held: an
+-- allocation of n GPUs from s to e adds n × (2^(-($1-e)/h) - 2^(-($1-s)/h)). One that is open is held until $1, from its intent if
+-- it is not known to have started. What ended 40 half-lives ago adds 10^-12, and is left out; exponents stop at -1000, since a double
+-- that underflows is an error here.
+SELECT a.account, a.class, h.seconds,
+       sum(a.gpus * (power(2::float8, greatest(-extract(epoch FROM $1 - a.held_until)::float8 / h.seconds, -1000))
+                   - power(2::float8, greatest(-extract(epoch FROM $1 - a.held_from)::float8 / h.seconds, -1000))))::float8
+FROM (SELECT account, class, gpus, coalesce(started_at, intended_at) AS held_from, least(coalesce(ended_at, $1), $1) AS held_until
+      FROM allocation
+      WHERE state NOT IN ('Ended', 'Released') OR (state = 'Ended' AND started_at IS NOT NULL AND ended_at IS NOT NULL)) a
+     CROSS JOIN unnest($2::float8[]) AS h (seconds)
+WHERE a.held_from < a.held_until AND a.held_until > $1 - make_interval(secs => 40 * h.seconds)
+GROUP BY a.account, a.class, h.seconds
+ORDER BY a.account COLLATE "C", a.class COLLATE "C", h.seconds;
