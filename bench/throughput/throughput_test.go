@@ -33,6 +33,7 @@ import (
 	"github.com/gpubank/gpubank/pkg/ledger/postgres"
 	"github.com/gpubank/gpubank/pkg/plugins/catalog"
 	"github.com/gpubank/gpubank/pkg/plugins/creditreservation"
+	"github.com/gpubank/gpubank/pkg/plugins/fairqueue"
 	"github.com/gpubank/gpubank/pkg/plugins/gang"
 	"github.com/gpubank/gpubank/pkg/plugins/gpubestfit"
 	"github.com/gpubank/gpubank/test/cluster"
@@ -151,14 +152,32 @@ func measure(b *testing.B, side string, plugins frameworkruntime.Registry) float
 
 // registry makes our plugins, on a fresh ledger in which one account has enough for everything.
 func registry(pg *cluster.Postgres, database string) frameworkruntime.Registry {
-	source := &catalog.Source{}
+	source, gates, gangs := &catalog.Source{}, &creditreservation.Gates{}, &gang.Source{}
+	var store *postgres.Store // one for both plugins, which are made one after the other
+	open := func(ctx context.Context) (_ *postgres.Store, err error) {
+		if store == nil {
+			store, err = openLedger(ctx, pg, database)
+		}
+		return store, err
+	}
+	queue := fairqueue.NewFactory(fairqueue.Deps{
+		Catalog: source, Open: func(ctx context.Context) (fairqueue.Ledger, error) { return open(ctx) },
+		Gates: []fairqueue.Gate{gates, gangs}, Groups: gangs, Personal: []string{creditreservation.Name, gang.Name},
+	})
 	inner := creditreservation.NewFactory(creditreservation.Deps{
 		Catalog: source,
-		Open:    func(ctx context.Context) (creditreservation.Ledger, error) { return openLedger(ctx, pg, database) },
+		Gates:   gates,
+		Open:    func(ctx context.Context) (creditreservation.Ledger, error) { return open(ctx) },
 		Exit:    func(reason string) { panic(reason) },
 	})
 	return frameworkruntime.Registry{
-		gang.Name: gang.NewFactory(&gang.Source{}),
+		gang.Name: gang.NewFactory(gangs),
+		fairqueue.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+			if err := install(ctx, handle.KubeConfig()); err != nil {
+				return nil, err
+			}
+			return queue(ctx, args, handle)
+		},
 		creditreservation.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 			// The harness starts the API server and the scheduler in one go, so our objects are made in between.
 			if err := install(ctx, handle.KubeConfig()); err != nil {

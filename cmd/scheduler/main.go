@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"os"
 
 	"k8s.io/component-base/cli"
@@ -14,23 +15,32 @@ import (
 
 	"github.com/gpubank/gpubank/pkg/plugins/catalog"
 	"github.com/gpubank/gpubank/pkg/plugins/creditreservation"
+	"github.com/gpubank/gpubank/pkg/plugins/fairqueue"
 	"github.com/gpubank/gpubank/pkg/plugins/gang"
 	"github.com/gpubank/gpubank/pkg/plugins/gpubestfit"
 )
 
 func main() {
 	start := &startup{}
-	source := &catalog.Source{}
+	source, gates := &catalog.Source{}, &creditreservation.Gates{}
 	gangs := &gang.Source{}
 	command := app.NewSchedulerCommand(
 		start.report,
 		app.WithPlugin(creditreservation.Name, creditreservation.NewFactory(creditreservation.Deps{
 			Catalog: source,
-			Open:    start.openLedger,
+			Gates:   gates,
+			Open:    func(ctx context.Context) (creditreservation.Ledger, error) { return start.openLedger(ctx) },
 			Exit: func(reason string) {
 				klog.ErrorS(nil, reason)
 				klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 			},
+		})),
+		app.WithPlugin(fairqueue.Name, fairqueue.NewFactory(fairqueue.Deps{
+			Catalog:  source,
+			Open:     func(ctx context.Context) (fairqueue.Ledger, error) { return start.openLedger(ctx) },
+			Gates:    []fairqueue.Gate{gates, gangs},
+			Groups:   gangs,
+			Personal: []string{creditreservation.Name, gang.Name},
 		})),
 		app.WithPlugin(gang.Name, gang.NewFactory(gangs)),
 		app.WithPlugin(gpubestfit.Name, gpubestfit.NewFactory(source)),

@@ -37,6 +37,7 @@ type startup struct {
 	withoutLeaderElection bool
 
 	server server
+	store  *postgres.Store
 	gates  gateDecision
 	// nominated says that NominatedNodeNameForExpectation was switched off, which nobody asked for or against.
 	nominated bool
@@ -173,13 +174,18 @@ func (s *startup) report(frameworkruntime.Registry) error {
 	return nil
 }
 
-// openLedger connects lazily: the scheduler starts, and says that pods wait for the ledger, while PostgreSQL is away.
-func (s *startup) openLedger(ctx context.Context) (creditreservation.Ledger, error) {
+// openLedger returns the one store that all plugins share. It connects lazily: the scheduler starts, and says that pods wait for the
+// ledger, while PostgreSQL is away. Plugins are made one after the other.
+func (s *startup) openLedger(ctx context.Context) (*postgres.Store, error) {
+	if s.store != nil {
+		return s.store, nil
+	}
 	store, err := postgres.OpenFile(ctx, s.databaseURLFile, postgres.Options{
 		Logger: klog.FromContext(ctx), BatchSpacing: creditreservation.CommitSpacing,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the ledger named in %s: %w", s.databaseURLFile, err)
 	}
+	s.store = store
 	return store, nil
 }

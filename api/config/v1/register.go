@@ -32,7 +32,7 @@ const (
 )
 
 // Defaults of FairQueueArgs. Half-life, aging and the longest wait are explained in docs/designs/fairqueue.md; SweepPeriod is how late
-// a turn is given at worst, if an event is missed; two seconds spare a write for each pod that has its turn soon.
+// a turn is given at worst, if an event is missed; five seconds spare a write for each pod that has its turn soon.
 const (
 	DefaultHalfLife         = 7 * 24 * time.Hour
 	DefaultAging            = 24 * time.Hour
@@ -42,7 +42,7 @@ const (
 	DefaultQueueSweepPeriod = 250 * time.Millisecond
 	DefaultHistoryPeriod    = 10 * time.Minute
 	DefaultHistoryPatience  = 10 * time.Second
-	DefaultExplainAfter     = 2 * time.Second
+	DefaultExplainAfter     = 5 * time.Second
 	DefaultExplainPerSecond = 20
 )
 

@@ -67,7 +67,7 @@ type FairQueueArgs struct {
 	// 0s to 10m, default 10s.
 	HistoryPatience *metav1.Duration `json:"historyPatience,omitempty"`
 	// ExplainAfter is how long a pod waits for its turn or a limit until its condition PodScheduled says so. 0s to 1h,
-	// default 2s.
+	// default 5s.
 	ExplainAfter *metav1.Duration `json:"explainAfter,omitempty"`
 	// ExplainPerSecond is how many conditions are written per second at most. 1 to 1000, default 20.
 	ExplainPerSecond int32 `json:"explainPerSecond,omitempty"`

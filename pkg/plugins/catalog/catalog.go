@@ -66,6 +66,17 @@ func (c *Catalog) Account(name string) *v1alpha1.CreditAccount {
 	return c.accounts[name].object
 }
 
+// Accounts returns all accounts, in no order. The caller must not modify them.
+func (c *Catalog) Accounts() []*v1alpha1.CreditAccount {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	all := make([]*v1alpha1.CreditAccount, 0, len(c.accounts))
+	for _, entry := range c.accounts {
+		all = append(all, entry.object)
+	}
+	return all
+}
+
 // Change is the number of the latest change, for ChangedSince.
 func (c *Catalog) Change() int64 {
 	c.mu.RLock()

@@ -221,6 +221,8 @@ type Deps struct {
 	Open func(context.Context) (Ledger, error)
 	// Exit ends the process: it must not lead any longer.
 	Exit func(reason string)
+	// Gates is told of every plugin that is made; nil for nobody to ask.
+	Gates *Gates
 	// Clock is the real one by default.
 	Clock clock.WithTicker
 }
@@ -258,6 +260,7 @@ func NewFactory(deps Deps) frameworkruntime.PluginFactory {
 			waits: waits{byUID: map[types.UID]*wait{}},
 			lanes: lanes{byUID: map[types.UID]*lane{}},
 		}
+		deps.Gates.add(pl)
 		go pl.sweep(ctx)
 		return pl, nil
 	}

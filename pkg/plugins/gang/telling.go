@@ -27,6 +27,14 @@ func (rs *rounds) silent(key string, uid types.UID, now time.Time) bool {
 	return true
 }
 
+// speaks reports whether it is the member's turn to tell how many exist: then it goes through the queue although the gang is incomplete.
+func (rs *rounds) speaks(key string, uid types.UID) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	a := rs.byGang[key]
+	return a != nil && a.told[uid]
+}
+
 // rouse reports, once, that members were kept out of the queue, now that enough exist.
 func (rs *rounds) rouse(key string) bool {
 	rs.mu.Lock()

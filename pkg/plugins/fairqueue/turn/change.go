@@ -78,6 +78,9 @@ func (q *Queue) Fail(now time.Time, uid string, alike bool) {
 	if i == nil {
 		return
 	}
+	if i.Group == q.begun {
+		q.begun = ""
+	}
 	q.leave(i)
 	i.state, i.failures, i.failedAt, i.heldSince = parked, i.failures+1, now, time.Time{}
 	if !alike {
@@ -92,7 +95,8 @@ func (q *Queue) Fail(now time.Time, uid string, alike bool) {
 	}
 }
 
-// Ready says that the pod may be tried: at once, or when the pause after its latest failure is over.
+// Ready says that the pod may be tried: when the pause after its latest failure is over, or at once if GPUs of its class have become free
+// since.
 func (q *Queue) Ready(now time.Time, uid string) {
 	q.Advance(now)
 	i := q.items[uid]
@@ -100,7 +104,8 @@ func (q *Queue) Ready(now time.Time, uid string) {
 		return
 	}
 	i.until = i.failedAt.Add(pause(i.failures))
-	if i.failures > 0 && q.now.Before(i.until) {
+	freed, some := q.freed[i.Class]
+	if i.failures > 0 && q.now.Before(i.until) && (!some || freed.Before(i.failedAt)) {
 		i.state = resting
 		q.resting.put(i)
 		return
@@ -114,6 +119,7 @@ func (q *Queue) Take(now time.Time, p Pod) {
 	if i := q.items[p.UID]; i != nil {
 		q.leave(i)
 		q.forget(i)
+		q.begun = i.Group
 	}
 	if _, holds := q.holdings[p.UID]; holds {
 		return
@@ -137,6 +143,7 @@ func (q *Queue) Free(now time.Time, uid string) {
 		return
 	}
 	delete(q.holdings, uid)
+	q.freed[h.class] = now
 	q.change(h, -h.gpus)
 	var rested []*item
 	for _, i := range q.resting.members {

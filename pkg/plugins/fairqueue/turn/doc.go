@@ -17,7 +17,7 @@
 // # Share
 //
 // An account's share of a class is the average number of GPUs that it, and everything below it, has held lately, plus the number
-// that it holds now, over the class's GPUs. The average is exponential: what was used one half-life ago counts half. An account's share is
+// that it holds now and half of what the pod asks for, over the class's GPUs. The average is exponential: what was used one half-life ago counts half. An account's share is
 // that of the class of which it has most (dominant-resource fairness), by its weight.
 //
 // The part that changes fast, GPUs held now, is exact at every pick. The average is that of the latest tick; a half-life of

@@ -13,20 +13,17 @@ const (
 )
 
 // Explain says what a pod in the queue waits for, beginning with ByQuota or ByTurn, with the numbers; empty for one that is not in the
-// queue, or is there for a reason that is not the queue's.
+// queue, or waits for something else first.
 func (q *Queue) Explain(uid string) string {
 	i := q.items[uid]
-	if i == nil {
+	if i == nil || i.state != ready {
 		return ""
 	}
 	if text := q.quota(i); text != "" {
 		return ByQuota + ": " + text
 	}
-	if b := q.bucket(i); i.state == ready && q.now.Before(b.blockedUntil) && q.items[b.blocker] != nil {
+	if b := q.bucket(i); q.now.Before(b.blockedUntil) && q.items[b.blocker] != nil {
 		return fmt.Sprintf("%s: another pod of account %s that asks for the same fitted nowhere, and is tried again first", ByTurn, i.Account)
-	}
-	if i.state != ready {
-		return ""
 	}
 	return ByTurn + ": " + q.turn(i)
 }
@@ -145,4 +142,16 @@ func areInUse(gpus int64) string {
 		return "1 is"
 	}
 	return fmt.Sprintf("%d are", gpus)
+}
+
+// Waits is the word that Explain would begin with: ByQuota, ByTurn, or empty. It is cheap.
+func (q *Queue) Waits(uid string) string {
+	i := q.items[uid]
+	if i == nil || i.state != ready {
+		return ""
+	}
+	if n, _ := q.heldBy(i); n != nil {
+		return ByQuota
+	}
+	return ByTurn
 }

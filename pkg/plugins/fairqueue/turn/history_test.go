@@ -15,7 +15,7 @@ var modelStart = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 func TestQueueIsTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		options := Options{HalfLife: 100 * time.Second, Patience: 5 * time.Second, ShapeRetry: 20 * time.Second}
-		q, m := New(options), &model{options: options, now: modelStart}
+		q, m := New(options), &model{options: options, now: modelStart, freed: map[string]time.Time{}}
 		now := modelStart
 		setAccounts := func() {
 			m.accounts = drawAccounts(t)
@@ -124,7 +124,8 @@ func TestQueueIsTheModel(t *testing.T) {
 					return
 				}
 				q.Ready(now, p.UID)
-				if p.failures > 0 && now.Before(p.failedAt.Add(pause(p.failures))) {
+				freed, some := m.freed[p.Class]
+				if p.failures > 0 && now.Before(p.failedAt.Add(pause(p.failures))) && (!some || freed.Before(p.failedAt)) {
 					p.resting = true
 					return
 				}
@@ -148,7 +149,7 @@ func TestQueueIsTheModel(t *testing.T) {
 				}
 				h := rapid.SampledFrom(running).Draw(t, "freed")
 				q.Free(now, h.UID)
-				h.to = now
+				h.to, m.freed[h.Class] = now, now
 				for _, p := range m.pods {
 					if p.resting && p.Class == h.Class {
 						m.makeReady(p)

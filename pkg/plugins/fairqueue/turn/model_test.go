@@ -15,6 +15,7 @@ type model struct {
 	pods     []*modelPod
 	held     []*modelHolding
 	claims   []*modelClaim
+	freed    map[string]time.Time
 	now      time.Time
 	tick     time.Time
 }
@@ -161,9 +162,9 @@ func (m *model) runsNothing(account string, ownOnly bool) bool {
 	})
 }
 
-// share of an account, or of its own pods, in a comparison with that half-life.
-func (m *model) share(account string, ownOnly bool, halfLife time.Duration) float64 {
-	of := map[string]float64{}
+// share of an account, or of its own pods, in a comparison with that half-life, for a pod.
+func (m *model) share(account string, ownOnly bool, halfLife time.Duration, p *modelPod) float64 {
+	of := map[string]float64{p.Class: float64(p.GPUs) / 2}
 	for _, h := range m.held {
 		if h.Account != account && (ownOnly || !m.below(account, h.Account)) {
 			continue
@@ -264,7 +265,7 @@ func (m *model) contenders(parent, class string, halfLife time.Duration) []conte
 			continue
 		}
 		for _, winner := range m.winners(append(m.contenders(a.Name, class, orElse(a.HalfLife, m.options.HalfLife)), m.own(a, class)...)) {
-			all = append(all, contender{winner.pod, m.tier(a.Name, false, winner.pod), m.share(a.Name, false, halfLife), a.Name, false})
+			all = append(all, contender{winner.pod, m.tier(a.Name, false, winner.pod), m.share(a.Name, false, halfLife, winner.pod), a.Name, false})
 		}
 	}
 	return all
@@ -283,7 +284,7 @@ func (m *model) own(a Account, class string) []contender {
 	if best == nil {
 		return nil
 	}
-	return []contender{{best, m.tier(a.Name, true, best), m.share(a.Name, true, orElse(a.HalfLife, m.options.HalfLife)), a.Name, true}}
+	return []contender{{best, m.tier(a.Name, true, best), m.share(a.Name, true, orElse(a.HalfLife, m.options.HalfLife), best), a.Name, true}}
 }
 
 func orElse(d, other time.Duration) time.Duration {

@@ -37,9 +37,11 @@ type node struct {
 
 // entrant takes part in a contest, for the pod that would be next below it.
 type entrant struct {
-	node  *node
-	pod   *item
-	tier  Tier
+	node *node
+	pod  *item
+	tier Tier
+	// share of the node with half of the pod's GPUs; see shareWith.
+	share float64
 	index int
 }
 
@@ -48,8 +50,8 @@ func goesFirst(a, b *entrant) bool {
 	switch {
 	case a.tier != b.tier:
 		return a.tier < b.tier
-	case a.node.share != b.node.share:
-		return a.node.share < b.node.share
+	case a.share != b.share:
+		return a.share < b.share
 	case a.pod.place != b.pod.place:
 		return a.pod.place < b.pod.place
 	case a.node.name != b.node.name:

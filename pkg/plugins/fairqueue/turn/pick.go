@@ -16,6 +16,9 @@ type Turn struct {
 // Next is whose turn it is; false if nobody is ready whom no limit holds back. It changes nothing but what Advance does.
 func (q *Queue) Next(now time.Time) (Turn, bool) {
 	q.Advance(now)
+	if i := q.rest(); i != nil {
+		return Turn{Pod: i.Pod, Tier: q.tierOf(i.leaf.parent, i), Share: q.shareOf(i.leaf.parent)}, true
+	}
 	var best *entrant
 	for _, class := range q.classes {
 		if first, some := q.root.contest(class).first(); some && (best == nil || goesFirst(first, best)) {
@@ -28,13 +31,44 @@ func (q *Queue) Next(now time.Time) (Turn, bool) {
 	return Turn{Pod: best.pod.Pod, Tier: best.tier, Share: best.node.share}, true
 }
 
-// shareOf is the share of the class that the node has most of, by its weight. Of a class without GPUs the account is taken to want one.
+// rest is the first ready pod of the group that has begun: with others between them, a group's pods would hold GPUs and wait for each
+// other. What the group takes counts from its first pod on, so it pays with later turns.
+func (q *Queue) rest() *item {
+	if q.begun == "" {
+		return nil
+	}
+	var first *item
+	for _, i := range q.items {
+		if i.Group != q.begun || i.state != ready || first != nil && first.before(i) {
+			continue
+		}
+		if held, _ := q.heldBy(i); held == nil {
+			first = i
+		}
+	}
+	if first == nil {
+		q.begun = ""
+	}
+	return first
+}
+
+// shareOf is the share of the class that the node has most of, by its weight. A class without GPUs is taken for one GPU.
 func (q *Queue) shareOf(n *node) float64 {
 	most := 0.0
 	for class, u := range n.uses {
 		most = max(most, (u.average+float64(u.inUse))/float64(max(q.capacity[class], 1)))
 	}
 	return most / n.weight
+}
+
+// shareWith is what is compared: the share halfway between without the pod and with it. An account's GPUs go up and down by its pods'
+// sizes; compared by the low points, one with large pods would hold half a pod more than its share on average.
+func (q *Queue) shareWith(n *node, i *item) float64 {
+	with := float64(i.GPUs) / 2
+	if u := n.uses[i.Class]; u != nil {
+		with += u.average + float64(u.inUse)
+	}
+	return max(n.share, with/float64(max(q.capacity[i.Class], 1))/n.weight)
 }
 
 // tierOf a node, if the pod is next below it.
@@ -113,7 +147,7 @@ func (q *Queue) climb(own *node, class string) {
 			contest.drop(e)
 			e.pod = nil
 		} else {
-			e.pod, e.tier = next, q.tierOf(n, next)
+			e.pod, e.tier, e.share = next, q.tierOf(n, next), q.shareWith(n, next)
 			contest.put(e)
 		}
 		next = nil
@@ -168,7 +202,7 @@ func (q *Queue) refresh() {
 			e := n.entrant(class)
 			e.pod, e.index = next, -1
 			if next != nil {
-				e.tier = q.tierOf(n, next)
+				e.tier, e.share = q.tierOf(n, next), q.shareWith(n, next)
 			}
 		}
 	})

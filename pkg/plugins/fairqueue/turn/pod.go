@@ -14,6 +14,8 @@ type Pod struct {
 	Created  time.Time
 	// Floor is the name of the account's floor that it belongs to, if any.
 	Floor string
+	// Group is the same for pods that are placed together or not at all; empty for one that is placed by itself.
+	Group string
 	// Shape is the same for pods that fit the same nodes.
 	Shape uint64
 }

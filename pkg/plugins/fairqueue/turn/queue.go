@@ -28,6 +28,11 @@ type Queue struct {
 	// sizes counts the pods in the queue by class and GPUs.
 	sizes map[string]map[int64]int
 
+	// begun is the group of which a pod was placed last: its turn lasts until none of it is ready, or one fails.
+	begun string
+	// freed is when GPUs of a class last became free.
+	freed map[string]time.Time
+
 	// now is the latest time that the queue was told, tick that of the latest tick.
 	now, tick time.Time
 }
@@ -37,7 +42,7 @@ func New(options Options) *Queue {
 	q := &Queue{
 		options: options, accounts: map[string]Account{}, capacity: map[string]int64{},
 		averages: map[usageKey]*use{}, sizes: map[string]map[int64]int{}, items: map[string]*item{}, holdings: map[string]holding{},
-		buckets: map[string]map[Shape]*bucket{},
+		buckets: map[string]map[Shape]*bucket{}, freed: map[string]time.Time{},
 		resting: sorted[*item]{less: func(a, b *item) bool { return a.until.Before(b.until) }, index: func(i *item) *int { return &i.restingIndex }},
 	}
 	q.build()
@@ -70,6 +75,16 @@ func (q *Queue) SetCapacity(now time.Time, gpus map[string]int64) {
 	}
 	q.capacity = maps.Clone(gpus)
 	q.refresh()
+}
+
+// Same reports whether the pod is in the queue as it is, but for its shape.
+func (q *Queue) Same(p Pod) bool {
+	i := q.items[p.UID]
+	if i == nil {
+		return false
+	}
+	p.Shape = i.Shape
+	return i.Pod == p
 }
 
 // HalfLives are those that comparisons use, sorted: SetPast is to be told an average for each.

@@ -42,7 +42,7 @@ func TestSharesAreExactAtEveryPick(t *testing.T) {
 		q.Add(modelStart, testPod("a", fmt.Sprint("a", i), 4))
 		q.Add(modelStart, testPod("b", fmt.Sprint("b", i), 4))
 	}
-	if got, want := order(q, modelStart), "a0 b0 b1 a1 b2 b3 a2 b4 b5 a3 a4 a5"; got != want {
+	if got, want := order(q, modelStart), "b0 a0 b1 b2 a1 b3 b4 a2 b5 a3 a4 a5"; got != want {
 		t.Errorf("order is %s, want %s", got, want)
 	}
 }
@@ -210,7 +210,7 @@ func TestOneOfManyAlikeIsTried(t *testing.T) {
 	if next, some := q.Next(modelStart); some {
 		t.Errorf("%+v is next, before its pause is over", next)
 	}
-	q.Free(modelStart, "b") // GPUs that become free end it
+	q.Free(modelStart, "b") // GPUs that become free end it, whichever comes first
 	if next, _ := q.Next(modelStart); next.Pod.UID != "a0" {
 		t.Errorf("next is %+v", next)
 	}
@@ -218,6 +218,34 @@ func TestOneOfManyAlikeIsTried(t *testing.T) {
 	later := modelStart.Add(testOptions.ShapeRetry + Tick)
 	if next, _ := q.Next(later); next.Pod.UID != "a1" {
 		t.Errorf("after a while next is %+v", next)
+	}
+}
+
+// A group that has begun goes on until all of it that is ready is placed, or one of it fails.
+func TestGroupIsNotInterrupted(t *testing.T) {
+	q := newTestQueue(80, Account{Name: "a"}, Account{Name: "b"})
+	for i := range 4 {
+		p := testPod("a", fmt.Sprint("a", i), 8)
+		p.Group = "gang"
+		q.Add(modelStart, p)
+		q.Add(modelStart, testPod("b", fmt.Sprint("b", i), 1))
+	}
+	q.Take(modelStart, testPod("b", "running", 16))
+	if got, want := order(q, modelStart), "a0 a1 a2 a3 b0 b1 b2 b3"; got != want {
+		t.Errorf("order is %s, want %s", got, want)
+	}
+	for i := range 2 {
+		q.Free(modelStart, fmt.Sprint("a", i))
+		p := testPod("a", fmt.Sprint("again", i), 8)
+		p.Group = "gang"
+		q.Add(modelStart, p)
+	}
+	next, _ := q.Next(modelStart)
+	q.Take(modelStart, next.Pod)
+	q.Fail(modelStart, "again1", false)
+	q.Add(modelStart, testPod("b", "b4", 1))
+	if next, _ = q.Next(modelStart); next.Pod.UID != "b4" {
+		t.Errorf("after a failure next is %+v", next)
 	}
 }
 
