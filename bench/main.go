@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gpubank/gpubank/bench/admission"
+	"github.com/gpubank/gpubank/bench/fairness"
 	"github.com/gpubank/gpubank/bench/growth"
 	"github.com/gpubank/gpubank/bench/ledger"
 	"github.com/gpubank/gpubank/test/cluster/binaries"
@@ -44,6 +45,11 @@ var benchmarks = []benchmark{
 	}},
 	{"admission", func(ctx context.Context, root string, out io.Writer) error {
 		return admission.Run(ctx, filepath.Join(root, "bench", "results"), admission.Options{
+			Progress: func(line string) { fmt.Fprintln(out, "  "+line) },
+		})
+	}},
+	{"fairness", func(ctx context.Context, root string, out io.Writer) error {
+		return fairness.Run(ctx, filepath.Join(root, "bench", "results"), fairness.Options{
 			Progress: func(line string) { fmt.Fprintln(out, "  "+line) },
 		})
 	}},
