@@ -30,6 +30,10 @@ func TestScheduling(t *testing.T) {
 		"database paused":   testDatabasePaused,
 		"no node is large":  testPlacement,
 		"pods without GPUs": testWithoutGPUs,
+		"order by share":    testOrderByShare,
+		"quota":             testQuota,
+		"thousand pods":     testThousandPods,
+		"restart":           testRestartChangesNoOrder,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, s); s.audit(t) })
 	}
