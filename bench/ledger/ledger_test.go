@@ -43,3 +43,33 @@ func TestRun(t *testing.T) {
 		t.Errorf("figures %v, want %v", names, want)
 	}
 }
+
+// So does the measurement of costs, and finds some on both sides.
+func TestCosts(t *testing.T) {
+	folder := t.TempDir()
+	err := Costs(t.Context(), folder, CostOptions{Runs: 1, Holds: 200, Lives: 50, Callers: 16, Progress: func(line string) { t.Log(line) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(filepath.Join(folder, "ledger-costs.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got report.Report
+	if err := json.Unmarshal(content, &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Figures) != 6 {
+		t.Errorf("%d figures, want 6", len(got.Figures))
+	}
+	for _, figure := range got.Figures {
+		if figure.Value <= 0 {
+			t.Errorf("%+v measured nothing", figure)
+		}
+	}
+	for _, profile := range []string{"ledger-costs-hold.pprof", "ledger-costs-life.pprof"} {
+		if _, err := os.Stat(filepath.Join(folder, profile)); err != nil {
+			t.Error(err)
+		}
+	}
+}

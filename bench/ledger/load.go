@@ -41,9 +41,12 @@ type bank struct {
 	teams []string
 }
 
+// database is the name of the one that was opened last.
+func (b *bench) database() string { return "ledger_" + strconv.Itoa(b.databases) }
+
 func (b *bench) open(ctx context.Context, accounts int) (*bank, error) {
 	b.databases++
-	url, err := b.pg.CreateDatabase(ctx, "ledger_"+strconv.Itoa(b.databases))
+	url, err := b.pg.CreateDatabase(ctx, b.database())
 	if err != nil {
 		return nil, err
 	}
@@ -182,6 +185,11 @@ func (k *bank) live(ctx context.Context, n int64) error {
 
 // measure lets callers do one thing after the other for a while.
 func measure(ctx context.Context, callers int, duration time.Duration, do func(ctx context.Context, n int64) error) (rates, error) {
+	return measureUntil(ctx, callers, func(_ int64, elapsed time.Duration) bool { return elapsed >= duration }, do)
+}
+
+// measureUntil lets callers do one thing after the other until enough says so of the next one, which is the nth, or one fails.
+func measureUntil(ctx context.Context, callers int, enough func(n int64, elapsed time.Duration) bool, do func(ctx context.Context, n int64) error) (rates, error) {
 	var next, over atomic.Int64
 	var mu sync.Mutex
 	var measured rates
@@ -192,9 +200,12 @@ func measure(ctx context.Context, callers int, duration time.Duration, do func(c
 		all.Go(func() {
 			var own []time.Duration
 			var err error
-			for err == nil && time.Since(began) < duration {
-				start := time.Now()
-				err = do(ctx, next.Add(1))
+			for err == nil {
+				start, n := time.Now(), next.Add(1)
+				if enough(n, start.Sub(began)) {
+					break
+				}
+				err = do(ctx, n)
 				own = append(own, time.Since(start))
 			}
 			over.Add(int64(len(own)))
