@@ -127,9 +127,15 @@ func (s *Store) attempt(ctx context.Context, batch []*submission, thorough bool)
 	for _, sub := range batch {
 		commands = append(commands, sub.commands...)
 	}
+	var state *ledger.State
 	var verdicts []ledger.Verdict
 	if err := s.onConnection(ctx, func(conn *pgx.Conn) error {
-		state, err := lockingLoad.load(ctx, conn, ledger.Instant(s.clock.Now()), footprintOf(commands, thorough))
+		memory := &s.known
+		if thorough {
+			memory = new(known)
+		}
+		var err error
+		state, err = lockingLoad.load(ctx, conn, ledger.Instant(s.clock.Now()), footprintOf(commands, thorough), memory)
 		if err != nil {
 			return err
 		}
@@ -143,6 +149,7 @@ func (s *Store) attempt(ctx context.Context, batch []*submission, thorough bool)
 	}); err != nil {
 		return err
 	}
+	s.known.learn(state)
 	for _, sub := range batch {
 		sub.answer(verdicts[:len(sub.commands):len(sub.commands)])
 		verdicts = verdicts[len(sub.commands):]

@@ -18,11 +18,11 @@ type footprint struct {
 	accounts     set
 	reservations set
 	pods         set
-	// related are the reservations whose accounts have to be locked with those that are named. New holds' are not, usually
-	// there are none yet; where there is one of an account that is not named, checkLocked finds that out, and the batch is
-	// repeated with all of them (thorough).
-	related  set
-	thorough bool
+	// related are the reservations, and placed the pods, whose accounts have to be locked with those that are named. Those of new
+	// holds and of new allocations are not: usually there are none yet, or they are of the accounts that the command names.
+	// Where they are not, checkLocked finds that out, and the batch is repeated with all of them (thorough).
+	related, placed set
+	thorough        bool
 	// claimed are the reservations whose open allocations matter (Allocate, EnsureHold, PauseHold, CloseReservation).
 	claimed set
 	classes set
@@ -94,6 +94,12 @@ func (f *footprint) existing(uid string) {
 	f.related.add(uid)
 }
 
+// pod adds one whose allocation a command takes to be there.
+func (f *footprint) pod(uid string) {
+	f.pods.add(uid)
+	f.placed.add(uid)
+}
+
 func (f *footprint) include(command ledger.Command) {
 	switch c := command.(type) {
 	case ledger.SetAccount:
@@ -142,7 +148,11 @@ func (f *footprint) include(command ledger.Command) {
 	case ledger.Allocate:
 		f.pods.add(c.PodUID)
 		f.accounts.add(c.Account)
-		f.existing(c.Reservation)
+		f.reservations.add(c.Reservation)
+		if f.thorough {
+			f.placed.add(c.PodUID)
+			f.related.add(c.Reservation)
+		}
 		f.claimed.add(c.Reservation)
 		f.leaders.add(c.Leader)
 		if c.Hold != nil {
@@ -153,22 +163,22 @@ func (f *footprint) include(command ledger.Command) {
 			f.include(member)
 		}
 	case ledger.ConfirmBound:
-		f.pods.add(c.PodUID)
+		f.pod(c.PodUID)
 	case ledger.ReleaseAllocation:
-		f.pods.add(c.PodUID)
+		f.pod(c.PodUID)
 	case ledger.RecordStart:
-		f.pods.add(c.PodUID)
+		f.pod(c.PodUID)
 	case ledger.RecordInterval:
 		f.interval(c)
 	case ledger.EndAllocation:
-		f.pods.add(c.PodUID)
+		f.pod(c.PodUID)
 		f.windows[c.PodUID] = everything
 	case ledger.Refund:
-		f.pods.add(c.PodUID)
+		f.pod(c.PodUID)
 	case ledger.MarkSuspect:
-		f.pods.add(c.PodUID)
+		f.pod(c.PodUID)
 	case ledger.ClearSuspect:
-		f.pods.add(c.PodUID)
+		f.pod(c.PodUID)
 	default:
 		panic(fmt.Sprintf("postgres: unknown command %T", command))
 	}
@@ -184,7 +194,7 @@ func (f *footprint) hold(c ledger.PlaceHold) {
 }
 
 func (f *footprint) interval(c ledger.RecordInterval) {
-	f.pods.add(c.PodUID)
+	f.pod(c.PodUID)
 	f.nodes.add(c.Node)
 	w := window{ledger.Instant(c.Start), ledger.Instant(c.End)}
 	for _, gpu := range c.GPUUUIDs {
@@ -195,7 +205,7 @@ func (f *footprint) interval(c ledger.RecordInterval) {
 
 // loading says how a state is read.
 type loading struct {
-	begin, settings, number, accounts, leaders, nodes string
+	begin, settings, number, accounts, namedAccounts, leaders, nodes string
 }
 
 var (
@@ -203,17 +213,18 @@ var (
 	// statement sees what was committed before it began, so what is read after the locks is current.
 	lockingLoad = loading{
 		begin: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", settings: query("BatchSettings"),
-		number: query("TransactionNumber"), accounts: query("AccountLock"), leaders: query("LeadershipShare"), nodes: query("NodeAgentLock"),
+		number: query("TransactionNumber"), accounts: query("AccountLock"), namedAccounts: query("AccountLockNamed"),
+		leaders: query("LeadershipShare"), nodes: query("NodeAgentLock"),
 	}
 	// quotingLoad reads the same from one snapshot and locks nothing.
 	quotingLoad = loading{
 		begin: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", settings: query("ReadSettings"),
-		accounts: query("AccountLoad"), leaders: query("LeadershipLoad"), nodes: query("NodeAgentLoad"),
+		accounts: query("AccountLoad"), namedAccounts: query("AccountLoad"), leaders: query("LeadershipLoad"), nodes: query("NodeAgentLoad"),
 	}
 )
 
 // load begins a transaction and reads what the commands touch, in one round trip.
-func (l loading) load(ctx context.Context, conn *pgx.Conn, now time.Time, f footprint) (*ledger.State, error) {
+func (l loading) load(ctx context.Context, conn *pgx.Conn, now time.Time, f footprint, memory *known) (*ledger.State, error) {
 	state := &ledger.State{}
 	batch := &pgx.Batch{}
 	batch.Queue(l.begin)
@@ -222,12 +233,9 @@ func (l loading) load(ctx context.Context, conn *pgx.Conn, now time.Time, f foot
 		batch.Queue(l.number).QueryRow(func(row pgx.Row) error { return row.Scan(&state.Revision) })
 	}
 
-	accounts, reservations, pods := f.accounts.list(), f.reservations.list(), f.pods.list()
 	// Locks, in the order in which every batch takes them: accounts, leaderships, nodes.
-	if related := f.related.list(); len(accounts)+len(related)+len(pods) > 0 {
-		each(batch.Queue(l.accounts, accounts, related, pods), scanAccount, func(a ledger.Account) { state.Accounts.Load(a.Name, a) })
-		each(batch.Queue(query("LotLoad"), accounts, related, pods), scanLot, state.LoadLot)
-	}
+	locks := memory.locks(&f)
+	l.queueAccounts(batch, locks, state)
 	queueEpochs(batch, l.leaders, f.leaders, &state.LeaderEpochs)
 	queueEpochs(batch, l.nodes, f.nodes, &state.NodeEpochs)
 
@@ -240,14 +248,19 @@ func (l loading) load(ctx context.Context, conn *pgx.Conn, now time.Time, f foot
 	for _, reading := range []struct {
 		statement string
 		keys      []string
-	}{{"ReservationLoad", reservations}, {"ReservationLoadOfPods", pods}} {
+	}{{"ReservationLoad", f.reservations.list()}, {"ReservationLoadOfPods", locks.pods}} {
 		if len(reading.keys) > 0 {
 			each(batch.Queue(query(reading.statement), reading.keys), scanReservation,
 				func(r ledger.Reservation) { state.Reservations.Load(r.UID, r) })
 		}
 	}
-	if len(f.claimed)+len(pods) > 0 {
-		each(batch.Queue(query("AllocationLoad"), pods, f.claimed.list()), scanAllocation, state.LoadAllocation)
+	for _, reading := range []struct {
+		statement string
+		keys      set
+	}{{"AllocationLoad", f.pods}, {"AllocationLoadOpen", f.claimed}} {
+		if len(reading.keys) > 0 {
+			each(batch.Queue(query(reading.statement), reading.keys.list()), scanAllocation, state.LoadAllocation)
+		}
 	}
 	f.queueMetering(batch, state)
 	f.queueCorrections(batch, state)
@@ -264,6 +277,20 @@ func (l loading) load(ctx context.Context, conn *pgx.Conn, now time.Time, f foot
 	// Usually the transaction's own number. A transaction that waited for the locks of a younger one comes out above it.
 	state.Accounts.All(func(_ string, a *ledger.Account) { state.Revision = max(state.Revision, a.Revision+1) })
 	return state, checkLocked(state)
+}
+
+// queueAccounts reads, and locks, the accounts with their ancestors, and then their lots.
+func (l loading) queueAccounts(batch *pgx.Batch, k locks, state *ledger.State) {
+	load := func(a ledger.Account) { state.Accounts.Load(a.Name, a) }
+	switch {
+	case len(k.accounts)+len(k.reservations)+len(k.pods) == 0:
+	case k.complete:
+		each(batch.Queue(l.namedAccounts, k.accounts), scanAccount, load)
+		each(batch.Queue(query("LotLoadNamed"), k.accounts), scanLot, state.LoadLot)
+	default:
+		each(batch.Queue(l.accounts, k.accounts, k.reservations, k.pods), scanAccount, load)
+		each(batch.Queue(query("LotLoad"), k.accounts, k.reservations, k.pods), scanLot, state.LoadLot)
+	}
 }
 
 func (f *footprint) queueMetering(batch *pgx.Batch, state *ledger.State) {

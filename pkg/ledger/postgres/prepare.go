@@ -13,8 +13,9 @@ import (
 // PostgreSQL more than executing them on a batch of one; figures in docs/designs/ledger-core.md.
 var hot = []string{
 	"BatchSettings", "TransactionNumber",
-	"AccountLock", "LeadershipShare", "NodeAgentLock", "CommandLoad", "RateLoad", "ReservationLoad", "ReservationLoadOfPods", "AllocationLoad", "IntervalLoad", "CompactedLoad", "DeviceLoad",
-	"LotLoad", "AccountUpdate", "ReservationHold", "ReservationInsert", "ReservationUpdate", "AllocationInsert", "AllocationUpdate",
+	"AccountLock", "AccountLockNamed", "LotLoad", "LotLoadNamed", "LeadershipShare", "NodeAgentLock", "CommandLoad", "RateLoad",
+	"ReservationLoad", "ReservationLoadOfPods", "AllocationLoad", "AllocationLoadOpen", "IntervalLoad", "CompactedLoad", "DeviceLoad",
+	"AccountUpdate", "ReservationHold", "ReservationInsert", "ReservationUpdate", "AllocationInsert", "AllocationUpdate",
 	"IntervalInsert", "DeviceInsert", "DeviceUpdate", "EntryInsert", "SpendingAdd", "CommandInsert",
 	"ReservationGet", "AccountGet",
 }

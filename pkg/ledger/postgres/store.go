@@ -58,6 +58,7 @@ type Store struct {
 	stopped  chan struct{}      // closed when the worker is gone
 	closing  sync.Once
 	failures failureLog
+	known    known       // the worker's
 	greeted  atomic.Bool // a connection has found the tables fit for this program
 }
 

@@ -29,6 +29,14 @@ WHERE name IN (SELECT name FROM closure)
 ORDER BY name
 FOR UPDATE;
 
+-- name: AccountLockNamed
+-- AccountLock for accounts ($1) that are thought to be all: the caller knew the rest from earlier batches.
+SELECT {account}
+FROM account
+WHERE name = ANY ($1::text[])
+ORDER BY name
+FOR UPDATE;
+
 -- name: AccountLoad
 -- AccountLock without locks, for a quote.
 {touched}

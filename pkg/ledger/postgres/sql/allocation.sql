@@ -3,12 +3,11 @@ pod_uid, pod_namespace, pod_name, reservation, account, node, class, rate_versio
        leader_epoch, state, intended_at, started_at, ended_at, last_seen, charged, refunded, refunded_for
 
 -- name: AllocationLoad
--- Those named ($1), and the open ones under the reservations named ($2).
-SELECT {allocation}
-FROM allocation
-WHERE pod_uid IN (SELECT unnest($1::text[])
-                  UNION SELECT pod_uid FROM allocation
-                        WHERE reservation = ANY ($2::text[]) AND state NOT IN ('Ended', 'Released'));
+SELECT {allocation} FROM allocation WHERE pod_uid = ANY ($1::text[]);
+
+-- name: AllocationLoadOpen
+-- The open ones under reservations. One may be read by AllocationLoad too.
+SELECT {allocation} FROM allocation WHERE reservation = ANY ($1::text[]) AND state NOT IN ('Ended', 'Released');
 
 -- name: AllocationInsert
 -- A list of GPUs travels as one text, separated by the unit separator, since arrays of arrays must be rectangular.

@@ -4,6 +4,10 @@
 {touched}
 SELECT {lot} FROM lot WHERE account IN (SELECT name FROM closure) AND free + held > 0;
 
+-- name: LotLoadNamed
+-- The same where AccountLockNamed was before it.
+SELECT {lot} FROM lot WHERE account = ANY ($1::text[]) AND free + held > 0;
+
 -- name: fragment lot
 key, account, amount, free, held, expired, expires_at
 
