@@ -73,6 +73,7 @@ var invariantOf = map[string]string{
 	"allocation_charged_is_not_negative":      "I2",
 	"allocation_ends_after_its_start":         "I4",
 	"allocation_has_gpus":                     "I4",
+	"allocation_has_no_end_before_it_ended":   "I5",
 	"allocation_is_metered_from_its_start":    "I4",
 	"allocation_is_never_deleted":             "I9",
 	"allocation_is_refunded_once":             "I6",
@@ -178,9 +179,17 @@ var errStaleLocks = errors.New("an account's ancestors changed while they were b
 // errKeptUp says that upkeep compacted or forgot rows between their reading and their change.
 var errKeptUp = errors.New("upkeep was at these rows meanwhile")
 
+// errNotNew says that a hold which was taken to be new was refused: it may be known already, and then has another answer.
+var errNotNew = errors.New("a hold that was taken to be new was refused")
+
+// overtaken reports whether a batch has to be repeated because what it knew, or took for granted, is not so.
+func overtaken(err error) bool {
+	return errors.Is(err, errStaleLocks) || errors.Is(err, errKeptUp) || errors.Is(err, errNotNew)
+}
+
 // classify is the one place where the database's errors get their meaning.
 func classify(err error) failure {
-	if errors.Is(err, errStaleLocks) || errors.Is(err, errKeptUp) {
+	if overtaken(err) {
 		return failureConflict
 	}
 	if fault := new(faultError); errors.As(err, &fault) {

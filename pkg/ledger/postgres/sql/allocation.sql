@@ -7,7 +7,7 @@ SELECT {allocation} FROM allocation WHERE pod_uid = ANY ($1::text[]);
 
 -- name: AllocationLoadOpen
 -- The open ones under reservations. One may be read by AllocationLoad too.
-SELECT {allocation} FROM allocation WHERE reservation = ANY ($1::text[]) AND state NOT IN ('Ended', 'Released');
+SELECT {allocation} FROM allocation WHERE reservation = ANY ($1::text[]) AND ended_at IS NULL AND state NOT IN ('Ended', 'Released');
 
 -- name: AllocationInsert
 -- A list of GPUs travels as one text, separated by the unit separator, since arrays of arrays must be rectangular.
@@ -43,7 +43,7 @@ WHERE pod_uid = $1;
 -- name: AllocationsOpen
 SELECT {allocation}
 FROM allocation
-WHERE state NOT IN ('Ended', 'Released')
+WHERE ended_at IS NULL AND state NOT IN ('Ended', 'Released')
 ORDER BY intended_at, pod_uid;
 
 -- name: AllocationsOfReservation
@@ -59,7 +59,7 @@ SELECT {allocation},
         WHERE i.pod_uid = a.pod_uid AND i.source = 'Agent' ORDER BY i.started_at DESC LIMIT 1),
        ARRAY(SELECT d.gpu_uuid FROM device_hold d WHERE d.pod_uid = a.pod_uid ORDER BY d.gpu_uuid COLLATE "C")
 FROM allocation a
-WHERE state NOT IN ('Ended', 'Released')
+WHERE ended_at IS NULL AND state NOT IN ('Ended', 'Released')
 ORDER BY intended_at, pod_uid;
 
 -- name: UsageAverages
