@@ -297,6 +297,7 @@ func (s *State) takeOutcome(verdicts []Verdict) Outcome {
 	}
 	s.recentSettings, s.recentRepriced = nil, nil
 	s.Rates.takeChanges() // recentRateVersions has them, and versions between
+	out.Remembered = make([]Remembered, 0, len(s.recentRememberedOrder))
 	for _, key := range s.recentRememberedOrder {
 		out.Remembered = append(out.Remembered, s.remembered[key])
 	}

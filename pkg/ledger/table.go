@@ -91,6 +91,18 @@ func (t *Table[T]) remove(key string) {
 // takeChanges returns what was done since the last call, and regards it as stored from now on.
 func (t *Table[T]) takeChanges() Changes[T] {
 	var changes Changes[T]
+	updated := 0
+	for _, key := range t.touched {
+		if t.rows[key].stored {
+			updated++
+		}
+	}
+	if updated > 0 { // rows are large: lists that grew would be copied again and again
+		changes.Updated = make([]T, 0, updated)
+	}
+	if inserted := len(t.touched) - updated; inserted > 0 {
+		changes.Inserted = make([]T, 0, inserted)
+	}
 	for _, key := range t.touched {
 		row := t.rows[key]
 		switch {

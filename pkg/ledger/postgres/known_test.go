@@ -36,7 +36,7 @@ func TestKnownLocks(t *testing.T) {
 			}
 		}
 		known := &known{}
-		f := footprintOf(nil, false)
+		f := footprintOf(nil, false, false)
 		missing := false
 		touch := func(name string) bool {
 			if state.Accounts.Get(name) == nil {
@@ -89,7 +89,7 @@ func TestNewRowsNeedNoSearch(t *testing.T) {
 	known.learn(&state)
 	commands := []ledger.Prepared{ledger.Prepare(lt.Hold("job", "team", 1, 10)), ledger.Prepare(lt.Allocate("pod", "job", "team", 1))}
 	for _, thorough := range []bool{false, true} {
-		f := footprintOf(commands, thorough)
+		f := footprintOf(commands, thorough, false)
 		if got := known.locks(&f); got.complete == thorough || !slices.Equal(got.accounts, []string{"team"}) {
 			t.Errorf("thorough %t: %+v", thorough, got)
 		}

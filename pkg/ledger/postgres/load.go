@@ -23,6 +23,8 @@ type footprint struct {
 	// Where they are not, checkLocked finds that out, and the batch is repeated with all of them (thorough).
 	related, placed set
 	thorough        bool
+	// trusting: new holds are taken to be new, so that neither their keys nor their workloads are looked for. See Store.trusts.
+	trusting bool
 	// claimed are the reservations whose open allocations matter (Allocate, EnsureHold, PauseHold, CloseReservation).
 	claimed set
 	classes set
@@ -76,14 +78,20 @@ type deviceKey struct{ gpu, pod string }
 // everything is a window that contains any time that ledger.Check lets pass.
 var everything = window{time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2201, 1, 1, 0, 0, 0, 0, time.UTC)}
 
-func footprintOf(commands []ledger.Prepared, thorough bool) footprint {
-	f := footprint{windows: make(windows[string]), devices: make(windows[deviceKey]), thorough: thorough}
+func footprintOf(commands []ledger.Prepared, thorough, trusting bool) footprint {
+	f := footprint{windows: make(windows[string]), devices: make(windows[deviceKey]), thorough: thorough, trusting: trusting}
 	for _, one := range commands {
 		// What is malformed is refused whatever the ledger holds; its texts must not reach the database.
-		if one.Malformed == nil {
-			f.keys.add(one.Command.CommandKey())
-			f.include(one.Command)
+		if one.Malformed != nil {
+			continue
 		}
+		if hold, ok := one.Command.(ledger.PlaceHold); ok && trusting {
+			f.accounts.add(hold.Account)
+			f.classes.add(hold.Class)
+			continue
+		}
+		f.keys.add(one.Command.CommandKey())
+		f.include(one.Command)
 	}
 	return f
 }
@@ -409,11 +417,15 @@ func queueUses(batch *pgx.Batch, accounts set, state *ledger.State) {
 // each reads the rows of a queued statement.
 func each[T any](queued *pgx.QueuedQuery, scan pgx.RowToFunc[T], visit func(T)) {
 	queued.Query(func(rows pgx.Rows) error {
-		all, err := pgx.CollectRows(rows, scan)
-		for _, one := range all {
+		for rows.Next() {
+			one, err := scan(rows)
+			if err != nil {
+				rows.Close()
+				return err
+			}
 			visit(one)
 		}
-		return err
+		return rows.Err()
 	})
 }
 

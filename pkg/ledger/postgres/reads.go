@@ -24,7 +24,7 @@ func (s *Store) Quote(ctx context.Context, cmd ledger.PlaceHold) (ledger.Verdict
 	commands := []ledger.Prepared{ledger.Prepare(cmd)}
 	var verdict ledger.Verdict
 	err := s.onConnection(ctx, func(conn *pgx.Conn) error {
-		state, err := quotingLoad.load(ctx, conn, ledger.Instant(s.clock.Now()), footprintOf(commands, true), new(known))
+		state, err := quotingLoad.load(ctx, conn, ledger.Instant(s.clock.Now()), footprintOf(commands, true, false), new(known))
 		if err != nil {
 			return err
 		}

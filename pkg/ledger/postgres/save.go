@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -213,12 +214,16 @@ func (w *writes) reservations(c ledger.Changes[ledger.Reservation], repriced map
 		column(others, reason),
 		column(others, func(r *ledger.Reservation) time.Time { return r.CreatedAt }),
 		column(others, closedAt))...)
-	var priced, updated []ledger.Reservation
-	for _, r := range c.Updated {
-		if repriced[r.UID] {
-			priced = append(priced, r)
-		} else {
-			updated = append(updated, r)
+	var priced []ledger.Reservation
+	updated := c.Updated
+	if len(repriced) > 0 {
+		updated = nil
+		for _, r := range c.Updated {
+			if repriced[r.UID] {
+				priced = append(priced, r)
+			} else {
+				updated = append(updated, r)
+			}
 		}
 	}
 	standing := func(rows []ledger.Reservation) []any {
@@ -234,8 +239,14 @@ func (w *writes) reservations(c ledger.Changes[ledger.Reservation], repriced map
 
 // splitHeld tells the reservations that were just placed from those that the same batch took further.
 func splitHeld(rows []ledger.Reservation, now time.Time) (held, others []ledger.Reservation) {
+	justHeld := func(r *ledger.Reservation) bool {
+		return r.State == ledger.Held && r.Charged == 0 && r.CreatedAt.Equal(now)
+	}
+	if !slices.ContainsFunc(rows, func(r ledger.Reservation) bool { return !justHeld(&r) }) {
+		return rows, nil // as usual, without a copy
+	}
 	for _, r := range rows {
-		if r.State == ledger.Held && r.Charged == 0 && r.CreatedAt.Equal(now) {
+		if justHeld(&r) {
 			held = append(held, r)
 		} else {
 			others = append(others, r)

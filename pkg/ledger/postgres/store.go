@@ -59,6 +59,7 @@ type Store struct {
 	closing  sync.Once
 	failures failureLog
 	known    known       // the worker's
+	distrust int         // likewise: for how many batches to look for holds that may not be new
 	greeted  atomic.Bool // a connection has found the tables fit for this program
 }
 
@@ -86,6 +87,7 @@ func open(ctx context.Context, config *pgxpool.Config, opts Options) (*Store, er
 		s.log = logr.Discard()
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		registerColumns(conn.TypeMap())
 		err := greet(ctx, conn)
 		if err == nil {
 			s.greeted.Store(true)

@@ -1,15 +1,10 @@
 -- name: EntryInsert
--- In the order in which they were decided, which their ids then follow.
+-- In the order in which they were decided, which their ids then follow: arrays are unnested side by side from first to last.
 INSERT INTO entry (kind, event_key, debit, credit, spender, amount, reservation, allocation, corrects, draws, occurred_at, recorded_at,
                    reason, actor)
-SELECT kind, event_key, debit, credit, NULLIF(spender, ''), amount, NULLIF(reservation, ''), NULLIF(allocation, ''), NULLIF(corrects, 0),
-       draws, occurred_at, recorded_at, reason, actor
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::bigint[], $10::text[],
-            $11::timestamptz[], $12::timestamptz[], $13::text[], $14::text[])
-     WITH ORDINALITY
-     AS n (kind, event_key, debit, credit, spender, amount, reservation, allocation, corrects, draws, occurred_at, recorded_at,
-           reason, actor, position)
-ORDER BY position;
+SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]), NULLIF(unnest($5::text[]), ''), unnest($6::bigint[]),
+       NULLIF(unnest($7::text[]), ''), NULLIF(unnest($8::text[]), ''), NULLIF(unnest($9::bigint[]), 0), unnest($10::text[]),
+       unnest($11::timestamptz[]), unnest($12::timestamptz[]), unnest($13::text[]), unnest($14::text[]);
 
 -- name: EntryLoad
 SELECT id, kind, event_key, debit, credit, amount FROM entry WHERE id = ANY ($1::bigint[]);

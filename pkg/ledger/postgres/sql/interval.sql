@@ -20,9 +20,7 @@ WHERE i.pod_uid = n.pod_uid AND i.started_at = n.started_at;
 
 -- name: IntervalInsert
 INSERT INTO metered_interval (pod_uid, started_at, ended_at, source, charge, received_at)
-SELECT pod_uid, started_at, ended_at, source, charge, received_at
-FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[], $4::text[], $5::bigint[], $6::timestamptz[])
-     AS n (pod_uid, started_at, ended_at, source, charge, received_at);
+SELECT unnest($1::text[]), unnest($2::timestamptz[]), unnest($3::timestamptz[]), unnest($4::text[]), unnest($5::bigint[]), unnest($6::timestamptz[]);
 
 -- name: IntervalLastEnd
 SELECT ended_at FROM metered_interval WHERE pod_uid = $1 ORDER BY started_at DESC LIMIT 1;

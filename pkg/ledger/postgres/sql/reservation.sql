@@ -10,14 +10,12 @@ SELECT {reservation} FROM reservation WHERE uid = ANY ($1::text[]);
 SELECT {reservation} FROM reservation WHERE uid IN (SELECT reservation FROM allocation WHERE pod_uid = ANY ($1::text[]));
 
 -- name: ReservationHold
--- ReservationInsert for what most new ones are: just held, and nothing else. Each array less is time.
+-- ReservationInsert for what most new ones are: just held, and nothing else. Each array less is time; and so is each one that is
+-- unnested in FROM, which keeps its rows in a store of its own first.
 INSERT INTO reservation ({reservation})
-SELECT uid, account, payer, policy_version, workload_kind, workload_namespace, workload_name, class, rate_version, rate,
-       max_gpus, gpu_seconds, amount, takes, 0, 'Held', '', $15::timestamptz, NULL
-FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[],
-            $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[])
-     AS n (uid, account, payer, policy_version, workload_kind, workload_namespace, workload_name, class, rate_version, rate,
-           max_gpus, gpu_seconds, amount, takes);
+SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]), unnest($5::text[]), unnest($6::text[]),
+       unnest($7::text[]), unnest($8::text[]), unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::bigint[]),
+       unnest($12::bigint[]), unnest($13::bigint[]), unnest($14::text[]), 0, 'Held', '', $15::timestamptz, NULL::timestamptz;
 
 -- name: ReservationInsert
 INSERT INTO reservation ({reservation})
