@@ -19,6 +19,7 @@ import (
 	"github.com/gpubank/gpubank/bench/fairness"
 	"github.com/gpubank/gpubank/bench/growth"
 	"github.com/gpubank/gpubank/bench/ledger"
+	"github.com/gpubank/gpubank/bench/placement"
 	"github.com/gpubank/gpubank/test/cluster/binaries"
 )
 
@@ -57,6 +58,13 @@ var benchmarks = []benchmark{
 	}},
 	{"fairness", func(ctx context.Context, root string, out io.Writer) error {
 		return fairness.Run(ctx, filepath.Join(root, "bench", "results"), fairness.Options{
+			Progress: func(line string) { fmt.Fprintln(out, "  "+line) },
+		})
+	}},
+	// The traces are not in the repository: OPENB_DIR names their folder, OPENB_TRACES chooses some of them.
+	{"placement", func(ctx context.Context, root string, out io.Writer) error {
+		return placement.Run(ctx, filepath.Join(root, "bench", "results"), placement.Options{
+			Folder: os.Getenv("OPENB_DIR"), Traces: os.Getenv("OPENB_TRACES"),
 			Progress: func(line string) { fmt.Fprintln(out, "  "+line) },
 		})
 	}},
