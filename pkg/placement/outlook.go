@@ -55,10 +55,10 @@ func (o *Outlook) Revise(mix []Kind, nodes []Node) *Outlook {
 // pods of kind i could use if no others came: Σ over nodes of how many fit, × size_i.
 func (o *Outlook) weigh(mix []Kind, nodes []Node) {
 	distinct := map[Node]int{}
-	var free float64
+	var freeMilli int64
 	for i := range nodes {
 		distinct[nodes[i]]++
-		free += devices(nodes[i].MilliGPU())
+		freeMilli += nodes[i].MilliGPU()
 	}
 	var demand float64
 	for _, kind := range mix {
@@ -69,14 +69,14 @@ func (o *Outlook) weigh(mix []Kind, nodes []Node) {
 		if size == 0 {
 			continue
 		}
-		var room float64
+		var fits int // whole numbers, so that the order of a map makes no difference
 		for node, count := range distinct {
-			room += float64(count) * float64(node.Hosts(&kind.Request)) * size
+			fits += count * int(node.Hosts(&kind.Request))
 		}
-		if room == 0 { // whatever is done, there is no room to lose
+		if fits == 0 { // whatever is done, there is no room to lose
 			continue
 		}
-		o.kinds = append(o.kinds, weighed{kind.Request, kind.Share * size / demand * size * free / room})
+		o.kinds = append(o.kinds, weighed{kind.Request, kind.Share * size / demand * size * devices(freeMilli) / (float64(fits) * size)})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
+	"github.com/gpubank/gpubank/pkg/placement"
 	"github.com/gpubank/gpubank/pkg/plugins/catalog"
 	"github.com/gpubank/gpubank/pkg/workload"
 )
@@ -19,6 +20,8 @@ import (
 type GPUBestFit struct {
 	handle  fwk.Handle
 	catalog *catalog.Catalog
+	learner *learner
+	gangs   Gangs // nil where nothing tells of gangs
 }
 
 var _ fwk.PreFilterPlugin = &GPUBestFit{}
@@ -26,6 +29,7 @@ var _ fwk.FilterPlugin = &GPUBestFit{}
 var _ fwk.PostFilterPlugin = &GPUBestFit{}
 var _ fwk.PreScorePlugin = &GPUBestFit{}
 var _ fwk.ScorePlugin = &GPUBestFit{}
+var _ fwk.ScoreExtensions = &GPUBestFit{}
 var _ fwk.EnqueueExtensions = &GPUBestFit{}
 var _ fwk.SignPlugin = &GPUBestFit{}
 
@@ -34,8 +38,10 @@ const (
 	Name = "GPUBestFit"
 
 	stateKey fwk.StateKey = "PreFilter" + Name
-	// signatureKey is this plugin's part of a pod's signature: what Filter and Score depend on beside the node.
+	// signatureKey is this plugin's part of a pod's signature.
 	signatureKey = "gpubank.io/GPUBestFit.Demand"
+
+	scoringKey fwk.StateKey = "PreScore" + Name
 )
 
 // state is a pod's demand, computed once per scheduling cycle.
@@ -99,33 +105,99 @@ func (pl *GPUBestFit) PostFilter(_ context.Context, cycle fwk.CycleState, _ *cor
 	return nil, fwk.NewStatus(fwk.Unschedulable, space.message(s.demand))
 }
 
-// PreScore skips pods without GPUs.
-func (pl *GPUBestFit) PreScore(_ context.Context, cycle fwk.CycleState, _ *corev1.Pod, _ []fwk.NodeInfo) *fwk.Status {
-	if read(cycle) == nil {
-		return fwk.NewStatus(fwk.Skip)
+// scoring is what Score needs, computed once per scheduling cycle.
+type scoring struct {
+	view
+	resource corev1.ResourceName // empty for a pod without GPUs
+	request  placement.Request
+	images   []string
+	gang     neighbours
+}
+
+// Clone returns the scoring itself: it is never written again.
+func (s *scoring) Clone() fwk.StateData { return s }
+
+// PreScore tells what the pod asks for and looks at what is likely to come. It reads memory only.
+func (pl *GPUBestFit) PreScore(_ context.Context, cycle fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
+	seen, err := pl.learner.look(pl.handle.SnapshotSharedLister().NodeInfos().List, nodes)
+	if err != nil {
+		return fwk.AsStatus(fmt.Errorf("list nodes to tell what they have free: %w", err))
 	}
+	var demand workload.Demand
+	var nodeSelector map[string]string
+	if s := read(cycle); s != nil {
+		demand, nodeSelector = s.demand, s.nodeSelector
+	}
+	s := &scoring{
+		view: seen, resource: corev1.ResourceName(demand.Resource), images: imagesOf(pod),
+		request: requestOf(pod, demand, nodeSelector, seen.pools),
+	}
+	if pl.gangs != nil {
+		s.gang = neighboursOf(pl.gangs.PlacedOn(pod), pl.labels)
+	}
+	cycle.Write(scoringKey, s)
 	return nil
 }
 
-// Score prefers the node with the fewest free GPUs; see score.
-func (pl *GPUBestFit) Score(_ context.Context, cycle fwk.CycleState, _ *corev1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
-	s := read(cycle)
-	if s == nil {
-		return 0, nil
+// labels of a node, nil if it is gone.
+func (pl *GPUBestFit) labels(name string) map[string]string {
+	node, err := pl.handle.SnapshotSharedLister().NodeInfos().Get(name)
+	if err != nil {
+		return nil
 	}
-	return score(freeGPUs(node, s.demand.Resource), s.demand.GPUs), nil
+	return node.Node().Labels
 }
 
-// ScoreExtensions do not exist: scores are comparable as they are.
-func (pl *GPUBestFit) ScoreExtensions() fwk.ScoreExtensions { return nil }
+// Score is what the cluster loses if the node takes the pod (see placement.Outlook), how far the node is from the pod's gang, and what of its images
+// is there. A pod without GPUs loses nothing on a node without.
+func (pl *GPUBestFit) Score(_ context.Context, cycle fwk.CycleState, _ *corev1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+	data, err := cycle.Read(scoringKey)
+	if err != nil {
+		return 0, fwk.AsStatus(fmt.Errorf("score a node before PreScore: %w", err))
+	}
+	s := data.(*scoring)
+	devices, has := s.pools.on(node.Node().Name, s.resource)
+	if !has && s.resource == "" {
+		return rawScore(-worstCost), nil
+	}
+	if !has { // its devices have only just appeared
+		return rawScore(worstCost), nil
+	}
+	free := freeOn(node, devices)
+	if !free.Fits(&s.request) { // only just, as memory is counted in MiB here: Filter has the last word, and this node comes last
+		return rawScore(worstCost), nil
+	}
+	cost, _ := s.outlook.Cost(&free, &s.request)
+	return rawScore(cost + s.gang.cost(node.Node().Labels) - placement.ImageGain(presentBytes(node, s.images))), nil
+}
 
-// SignPod adds the demand to the pod's signature. A pod whose demand cannot be told is not batched.
+// ScoreExtensions returns the plugin: raw scores are ranked.
+func (pl *GPUBestFit) ScoreExtensions() fwk.ScoreExtensions { return pl }
+
+// NormalizeScore ranks the nodes; see rank.
+func (pl *GPUBestFit) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *corev1.Pod, scores fwk.NodeScoreList) *fwk.Status {
+	rank(scores)
+	return nil
+}
+
+// signature is what Filter and Score depend on beside the node, its pod's node selector and affinity, which NodeAffinity signs.
+type signature struct {
+	Demand    workload.Demand
+	MilliCPU  int32
+	MemoryMiB int32
+}
+
+// SignPod adds the demand to the pod's signature. A pod whose demand cannot be told is not batched, nor is one of a gang that has nodes.
 func (pl *GPUBestFit) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	demand, err := workload.DemandOf(&pod.Spec, pod.Labels, pl.catalog.Classes())
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
 	}
-	return []fwk.SignFragment{{Key: signatureKey, Value: demand}}, nil
+	if pl.gangs != nil && len(pl.gangs.PlacedOn(pod)) > 0 {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "each member of a gang that is placed changes what is near for the next")
+	}
+	asked := requestOf(pod, workload.Demand{}, nil, nil)
+	return []fwk.SignFragment{{Key: signatureKey, Value: signature{demand, asked.MilliCPU, asked.MemoryMiB}}}, nil
 }
 
 // EventsToRegister returns what can make a pod fit that this plugin rejected.
@@ -174,6 +246,10 @@ func NewFactory(source *catalog.Source) frameworkruntime.PluginFactory {
 		if err != nil {
 			return nil, err
 		}
-		return &GPUBestFit{handle: handle, catalog: objects}, nil
+		learner := newLearner(objects)
+		if err := learner.submissions.follow(handle.SharedInformerFactory().Core().V1().Pods().Informer()); err != nil {
+			return nil, err
+		}
+		return &GPUBestFit{handle: handle, catalog: objects, learner: learner}, nil
 	}
 }
