@@ -16,6 +16,11 @@ const (
 	ClassLabel = "gpubank.io/gpu-class"
 	// FloorLabel on a pod (or a Job's pod template) names the floor of its account that it belongs to; see GPUFloor.
 	FloorLabel = "gpubank.io/floor"
+	// MemoryLabel on a pod is the least memory that each of its GPUs must have, as a quantity such as 40Gi. It chooses among a class's nodes,
+	// by what they state in NodeMemoryLabel.
+	MemoryLabel = "gpubank.io/gpu-memory"
+	// NodeMemoryLabel on a node is the memory of each of its GPUs, in MiB. NVIDIA's GPU feature discovery sets it.
+	NodeMemoryLabel = "nvidia.com/gpu.memory"
 	// MaxRuntimeAnnotation bounds one pod's run time, as a duration such as 90m or as whole seconds.
 	MaxRuntimeAnnotation = "gpubank.io/max-runtime"
 	// GangAnnotation with the value "true" on a Job says that its pods are placed together or not at all.

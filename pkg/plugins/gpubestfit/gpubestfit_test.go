@@ -18,7 +18,7 @@ func TestMessageCarriesTheNumbers(t *testing.T) {
 		for _, gpus := range free {
 			space.add(gpus)
 		}
-		if got := space.message(demand); got != want {
+		if got := space.message(demand, 0); got != want {
 			t.Errorf("free %v:\n got %s\nwant %s", free, got, want)
 		}
 	}

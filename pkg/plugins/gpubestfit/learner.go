@@ -8,7 +8,6 @@ import (
 
 	"github.com/gpubank/gpubank/pkg/placement"
 	"github.com/gpubank/gpubank/pkg/plugins/catalog"
-	"github.com/gpubank/gpubank/pkg/workload"
 )
 
 // view is what a scheduling cycle knows beyond its pod and a node. It is never written again.
@@ -75,13 +74,9 @@ func (l *learner) knows(nodes []fwk.NodeInfo) bool {
 
 // request is what a submitted pod asks for; false if it asks for no GPU, or its demand cannot be told.
 func (l *learner) request(pod *corev1.Pod) (placement.Request, bool) {
-	demand, err := workload.DemandOf(&pod.Spec, pod.Labels, l.catalog.Classes())
-	if err != nil || demand.IsZero() {
+	computed, err := stateOf(pod, l.catalog)
+	if err != nil || computed == nil {
 		return placement.Request{}, false
 	}
-	class, known := l.catalog.Class(demand.Class)
-	if !known {
-		return placement.Request{}, false
-	}
-	return requestOf(pod, demand, class.Spec.NodeSelector, l.pools), true
+	return requestOf(pod, computed, l.pools), true
 }

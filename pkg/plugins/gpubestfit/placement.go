@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/gpubank/gpubank/api/v1alpha1"
 	"github.com/gpubank/gpubank/pkg/workload"
 )
 
@@ -34,9 +35,14 @@ func (s *freeSpace) add(free int64) {
 }
 
 // message tells a pod that fits nowhere why, with the numbers.
-func (s freeSpace) message(d workload.Demand) string {
+func (s freeSpace) message(d workload.Demand, memoryMiB int64) string {
 	asked := fmt.Sprintf("Placement: %d %s of class %s on one node; ", d.GPUs, plural(int(d.GPUs), "GPU"), d.Class)
+	if memoryMiB > 0 {
+		asked = fmt.Sprintf("Placement: %d %s of class %s with %d MiB each on one node; ", d.GPUs, plural(int(d.GPUs), "GPU"), d.Class, memoryMiB)
+	}
 	switch {
+	case s.nodes == 0 && memoryMiB > 0:
+		return asked + fmt.Sprintf("no node of the class states as much (label %s)", v1alpha1.NodeMemoryLabel)
 	case s.nodes == 0:
 		return asked + "the class has no nodes"
 	case s.free == 0:

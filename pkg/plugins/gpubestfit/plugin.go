@@ -46,8 +46,8 @@ const (
 
 // state is a pod's demand, computed once per scheduling cycle.
 type state struct {
-	demand       workload.Demand
-	nodeSelector map[string]string // the class's
+	demand workload.Demand
+	need   need
 }
 
 // Clone returns the state itself: it is never written again.
@@ -58,31 +58,47 @@ func (pl *GPUBestFit) Name() string { return Name }
 
 // PreFilter computes the pod's demand; pods without GPUs skip the plugin.
 func (pl *GPUBestFit) PreFilter(_ context.Context, cycle fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	demand, err := workload.DemandOf(&pod.Spec, pod.Labels, pl.catalog.Classes())
+	computed, err := stateOf(pod, pl.catalog)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "Placement: "+err.Error())
 	}
-	if demand.IsZero() {
+	if computed == nil {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	class, known := pl.catalog.Class(demand.Class)
-	if !known { // removed since DemandOf read it
-		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("Placement: GPUClass %s was removed", demand.Class))
-	}
-	cycle.Write(stateKey, &state{demand: demand, nodeSelector: class.Spec.NodeSelector})
+	cycle.Write(stateKey, computed)
 	return nil, nil
+}
+
+// stateOf tells what a pod demands, nil if no GPU.
+func stateOf(pod *corev1.Pod, objects *catalog.Catalog) (*state, error) {
+	demand, err := workload.DemandOf(&pod.Spec, pod.Labels, objects.Classes())
+	if err != nil || demand.IsZero() {
+		return nil, err
+	}
+	class, known := objects.Class(demand.Class)
+	if !known { // removed since DemandOf read it
+		return nil, fmt.Errorf("GPUClass %s was removed", demand.Class)
+	}
+	memoryMiB, err := memoryOf(pod.Labels)
+	if err != nil {
+		return nil, err
+	}
+	return &state{demand, need{class: demand.Class, nodeSelector: class.Spec.NodeSelector, memoryMiB: memoryMiB}}, nil
 }
 
 // PreFilterExtensions do not exist: which class a node is of does not depend on the pods on it.
 func (pl *GPUBestFit) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
-// Filter keeps the pod on the nodes of its class.
+// Filter keeps the pod on the nodes of its class that have as much memory on their GPUs as it needs.
 func (pl *GPUBestFit) Filter(_ context.Context, cycle fwk.CycleState, _ *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
 	s := read(cycle)
-	if s == nil || catalog.OfClass(node.Node().Labels, s.nodeSelector) {
+	if s == nil {
 		return nil
 	}
-	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("node(s) are not of GPU class %s", s.demand.Class))
+	if refusal := s.need.refusal(node.Node().Labels); refusal != "" {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, refusal)
+	}
+	return nil
 }
 
 // PostFilter explains why a GPU pod fits nowhere. It changes nothing.
@@ -98,11 +114,11 @@ func (pl *GPUBestFit) PostFilter(_ context.Context, cycle fwk.CycleState, _ *cor
 	var space freeSpace
 	for _, node := range nodes {
 		name := corev1.ResourceName(s.demand.Resource)
-		if catalog.OfClass(node.Node().Labels, s.nodeSelector) && node.GetAllocatable().GetScalarResources()[name] > 0 {
+		if s.need.refusal(node.Node().Labels) == "" && node.GetAllocatable().GetScalarResources()[name] > 0 {
 			space.add(freeGPUs(node, s.demand.Resource))
 		}
 	}
-	return nil, fwk.NewStatus(fwk.Unschedulable, space.message(s.demand))
+	return nil, fwk.NewStatus(fwk.Unschedulable, space.message(s.demand, s.need.memoryMiB))
 }
 
 // scoring is what Score needs, computed once per scheduling cycle.
@@ -123,14 +139,10 @@ func (pl *GPUBestFit) PreScore(_ context.Context, cycle fwk.CycleState, pod *cor
 	if err != nil {
 		return fwk.AsStatus(fmt.Errorf("list nodes to tell what they have free: %w", err))
 	}
-	var demand workload.Demand
-	var nodeSelector map[string]string
-	if s := read(cycle); s != nil {
-		demand, nodeSelector = s.demand, s.nodeSelector
-	}
-	s := &scoring{
-		view: seen, resource: corev1.ResourceName(demand.Resource), images: imagesOf(pod),
-		request: requestOf(pod, demand, nodeSelector, seen.pools),
+	computed := read(cycle)
+	s := &scoring{view: seen, images: imagesOf(pod), request: requestOf(pod, computed, seen.pools)}
+	if computed != nil {
+		s.resource = corev1.ResourceName(computed.demand.Resource)
 	}
 	if pl.gangs != nil {
 		s.gang = neighboursOf(pl.gangs.PlacedOn(pod), pl.labels)
@@ -182,30 +194,35 @@ func (pl *GPUBestFit) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *cor
 
 // signature is what Filter and Score depend on beside the node, its pod's node selector and affinity, which NodeAffinity signs.
 type signature struct {
-	Demand    workload.Demand
-	MilliCPU  int32
-	MemoryMiB int32
+	Demand       workload.Demand
+	GPUMemoryMiB int64
+	MilliCPU     int32
+	MemoryMiB    int32
 }
 
-// SignPod adds the demand to the pod's signature. A pod whose demand cannot be told is not batched, nor is one of a gang that has nodes.
+// SignPod adds what the pod demands to its signature. A pod whose demand cannot be told is not batched, nor is one of a gang that has nodes.
 func (pl *GPUBestFit) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
-	demand, err := workload.DemandOf(&pod.Spec, pod.Labels, pl.catalog.Classes())
+	computed, err := stateOf(pod, pl.catalog)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
 	}
 	if pl.gangs != nil && len(pl.gangs.PlacedOn(pod)) > 0 {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "each member of a gang that is placed changes what is near for the next")
 	}
-	asked := requestOf(pod, workload.Demand{}, nil, nil)
-	return []fwk.SignFragment{{Key: signatureKey, Value: signature{demand, asked.MilliCPU, asked.MemoryMiB}}}, nil
+	asked := requestOf(pod, nil, nil)
+	signed := signature{MilliCPU: asked.MilliCPU, MemoryMiB: asked.MemoryMiB}
+	if computed != nil {
+		signed.Demand, signed.GPUMemoryMiB = computed.demand, computed.need.memoryMiB
+	}
+	return []fwk.SignFragment{{Key: signatureKey, Value: signed}}, nil
 }
 
 // EventsToRegister returns what can make a pod fit that this plugin rejected.
 func (pl *GPUBestFit) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		// A node that joins, or is labelled, may be of the pod's class.
+		// A node that joins, or is labelled, may serve the pod.
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeLabel}, QueueingHintFn: pl.afterNodeChange},
-		// The pod's class label decides its class.
+		// The pod's labels decide its class and how much memory its GPUs need.
 		{Event: fwk.ClusterEvent{Resource: fwk.TargetPod, ActionType: fwk.UpdatePodLabel}},
 		// A class may gain the pod's resource, or other nodes.
 		{Event: fwk.ClusterEvent{Resource: catalog.GPUClasses, ActionType: fwk.Add | fwk.Update}},
@@ -217,12 +234,11 @@ func (pl *GPUBestFit) afterNodeChange(_ klog.Logger, pod *corev1.Pod, oldObj, ne
 	if err != nil {
 		return fwk.Queue, err
 	}
-	demand, err := workload.DemandOf(&pod.Spec, pod.Labels, pl.catalog.Classes())
-	if err != nil || demand.IsZero() {
-		return fwk.QueueSkip, nil // a node cannot help; a class can
+	computed, err := stateOf(pod, pl.catalog)
+	if err != nil || computed == nil {
+		return fwk.QueueSkip, nil // a node cannot help; a class, or the pod's own labels, can
 	}
-	class, known := pl.catalog.Class(demand.Class)
-	if !known || !catalog.OfClass(after.Labels, class.Spec.NodeSelector) || before != nil && catalog.OfClass(before.Labels, class.Spec.NodeSelector) {
+	if computed.need.refusal(after.Labels) != "" || before != nil && computed.need.refusal(before.Labels) == "" {
 		return fwk.QueueSkip, nil
 	}
 	return fwk.Queue, nil

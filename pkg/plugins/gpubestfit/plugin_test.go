@@ -2,6 +2,7 @@ package gpubestfit
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -244,9 +245,44 @@ func TestPlacementIsNotClaimedWhereANodeFits(t *testing.T) {
 			space.add(free)
 			holds = holds || free >= demand.GPUs
 		}
-		message := space.message(demand)
+		message := space.message(demand, 0)
 		if would := strings.Contains(message, "the GPUs would fit"); would != holds {
 			t.Fatalf("seed %d: a node holds it: %v; %s", seed, holds, message)
 		}
+	}
+}
+
+// Nodes that are alike are alike to the score, in whatever order they are listed, so permuting them changes which of several equal ones is taken and
+// nothing else.
+func TestOrderOfNodesDoesNotMatter(t *testing.T) {
+	random := rand.New(rand.NewPCG(2, 2))
+	var nodes []*corev1.Node
+	var pods []*corev1.Pod
+	for i := range 30 {
+		name := fmt.Sprintf("node-%d", i)
+		nodes = append(nodes, node(name, 8, nil))
+		if i >= 10 { // the first ten are equal
+			pods = append(pods, gpuPod("on-"+name, name, random.Int64N(6), random.Int64N(100)))
+		}
+	}
+	var first map[string]int64
+	for range 5 {
+		pl, infos := newPlugin(t, pods, nodes...)
+		for _, i := range random.Perm(len(pods)) {
+			pl.learner.submissions.add(pods[i])
+		}
+		got := scores(t, pl, gpuPod("next", "", 1, 8), infos)
+		for i := range 10 {
+			if got[fmt.Sprintf("node-%d", i)] != got["node-0"] {
+				t.Fatalf("equal nodes score %d and %d", got[fmt.Sprintf("node-%d", i)], got["node-0"])
+			}
+		}
+		if first == nil {
+			first = got
+		}
+		if !maps.Equal(first, got) {
+			t.Fatalf("in another order\n got %v\nwant %v", got, first)
+		}
+		random.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
 	}
 }

@@ -9,27 +9,25 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/gpubank/gpubank/pkg/placement"
-	"github.com/gpubank/gpubank/pkg/plugins/catalog"
-	"github.com/gpubank/gpubank/pkg/workload"
 )
 
-// requestOf is what the score knows of a pod. A unit of a resource counts as a device, also where it is a share of one: all units of a
-// pool are equal, so nothing smaller is ever left over.
-func requestOf(pod *corev1.Pod, demand workload.Demand, nodeSelector map[string]string, known *pools) placement.Request {
+// requestOf is what the score knows of a pod; computed is nil for one without GPUs. A unit of a resource counts as a device, also where it is
+// a share of one: all units of a pool are equal, so nothing smaller is ever left over.
+func requestOf(pod *corev1.Pod, computed *state, known *pools) placement.Request {
 	asked := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	request := placement.Request{
 		MilliCPU:  clamp(asked.Cpu().MilliValue()),
 		MemoryMiB: clamp((asked.Memory().Value() + 1<<20 - 1) >> 20),
 	}
-	if demand.IsZero() {
+	if computed == nil {
 		return request
 	}
-	request.Devices, request.Milli = int16(min(demand.GPUs, math.MaxInt16)), placement.WholeDevice
+	request.Devices, request.Milli = int16(min(computed.demand.GPUs, math.MaxInt16)), placement.WholeDevice
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
-	request.Classes = known.admitting(demand.Resource, func(labels map[string]string) bool {
+	request.Classes = known.admitting(computed.demand.Resource, func(labels map[string]string) bool {
 		// A node of these labels alone: what a pod asks of nodes' names is not about pools.
 		admitted, err := affinity.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}})
-		return catalog.OfClass(labels, nodeSelector) && err == nil && admitted
+		return err == nil && admitted && computed.need.refusal(labels) == ""
 	})
 	return request
 }
