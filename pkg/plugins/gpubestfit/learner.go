@@ -1,6 +1,7 @@
 package gpubestfit
 
 import (
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,12 +31,13 @@ func newLearner(objects *catalog.Catalog) *learner {
 	return &learner{catalog: objects, forecast: placement.NewForecast()}
 }
 
-// look returns the view. It is made anew about every hundred submitted pods, and when a candidate is not known yet; meanwhile it costs one look at each
-// candidate's name. all lists the cluster's nodes.
-func (l *learner) look(all func() ([]fwk.NodeInfo, error), candidates []fwk.NodeInfo) (view, error) {
+// look returns the view for a pod that asks for a resource, empty for one without GPUs. It is made anew about every hundred submitted pods,
+// and when a candidate, or what it has of the resource, is not known yet; meanwhile it costs one look at each candidate's name. all lists the
+// cluster's nodes.
+func (l *learner) look(all func() ([]fwk.NodeInfo, error), candidates []fwk.NodeInfo, resource corev1.ResourceName) (view, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.knows(candidates) {
+	if !l.knows(candidates, resource) {
 		nodes, err := all()
 		if err != nil {
 			return view{}, err
@@ -60,22 +62,28 @@ func (l *learner) look(all func() ([]fwk.NodeInfo, error), candidates []fwk.Node
 	return view{l.pools, l.forecast.Outlook(nil)}, nil
 }
 
-func (l *learner) knows(nodes []fwk.NodeInfo) bool {
+func (l *learner) knows(nodes []fwk.NodeInfo, resource corev1.ResourceName) bool {
 	if l.pools == nil {
 		return false
 	}
 	for _, node := range nodes {
-		if _, known := l.pools.nodes[node.Node().Name]; !known {
+		devices, known := l.pools.nodes[node.Node().Name]
+		if !known {
+			return false
+		}
+		// A node may appear before its devices do, and before its class.
+		if resource != "" && !slices.ContainsFunc(devices, func(d pooled) bool { return d.resource == resource }) {
 			return false
 		}
 	}
 	return true
 }
 
-// request is what a submitted pod asks for; false if it asks for no GPU, or its demand cannot be told.
+// request is what a submitted pod asks for; false if it asks for no GPU, its demand cannot be told, or no node is large enough for it: what
+// can never be placed is nothing to keep room for.
 func (l *learner) request(pod *corev1.Pod) (placement.Request, bool) {
 	computed, err := stateOf(pod, l.catalog)
-	if err != nil || computed == nil {
+	if err != nil || computed == nil || computed.demand.GPUs > l.pools.largest[corev1.ResourceName(computed.demand.Resource)] {
 		return placement.Request{}, false
 	}
 	return requestOf(pod, computed, l.pools), true

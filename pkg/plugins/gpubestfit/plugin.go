@@ -135,15 +135,16 @@ func (s *scoring) Clone() fwk.StateData { return s }
 
 // PreScore tells what the pod asks for and looks at what is likely to come. It reads memory only.
 func (pl *GPUBestFit) PreScore(_ context.Context, cycle fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
-	seen, err := pl.learner.look(pl.handle.SnapshotSharedLister().NodeInfos().List, nodes)
-	if err != nil {
-		return fwk.AsStatus(fmt.Errorf("list nodes to tell what they have free: %w", err))
-	}
+	s := &scoring{images: imagesOf(pod)}
 	computed := read(cycle)
-	s := &scoring{view: seen, images: imagesOf(pod), request: requestOf(pod, computed, seen.pools)}
 	if computed != nil {
 		s.resource = corev1.ResourceName(computed.demand.Resource)
 	}
+	var err error
+	if s.view, err = pl.learner.look(pl.handle.SnapshotSharedLister().NodeInfos().List, nodes, s.resource); err != nil {
+		return fwk.AsStatus(fmt.Errorf("list nodes to tell what they have free: %w", err))
+	}
+	s.request = requestOf(pod, computed, s.pools)
 	if pl.gangs != nil {
 		s.gang = neighboursOf(pl.gangs.PlacedOn(pod), pl.labels)
 	}

@@ -113,6 +113,29 @@ func TestImagesBreakTies(t *testing.T) {
 	}
 }
 
+// Nodes that had no devices, or no class, when they were first seen are not scored by that for long.
+func TestDevicesThatAppearLater(t *testing.T) {
+	pl, nodes := newPlugin(t, []*corev1.Pod{gpuPod("there", "used", 3, 24)}, node("used", 8, nil), node("whole", 8, nil))
+	classes := pl.catalog
+	pl.catalog, pl.learner.catalog = catalog.New(), catalog.New()
+	scores(t, pl, gpuPod("early", "", 0, 8), nodes)
+	pl.catalog, pl.learner.catalog = classes, classes
+	if got := scores(t, pl, gpuPod("next", "", 1, 8), nodes); got["used"] <= got["whole"] {
+		t.Errorf("%v", got)
+	}
+}
+
+// A pod that no node could ever hold teaches nothing.
+func TestImpossiblePodsAreNotLearned(t *testing.T) {
+	pl, nodes := newPlugin(t, nil, node("node", 8, nil))
+	scores(t, pl, gpuPod("pod", "", 1, 8), nodes)
+	for gpus, want := range map[int64]bool{8: true, 9: false} {
+		if _, got := pl.learner.request(gpuPod("pod", "", gpus, 8)); got != want {
+			t.Errorf("%d GPUs: learned %v", gpus, got)
+		}
+	}
+}
+
 type gangOn []string
 
 func (g gangOn) PlacedOn(*corev1.Pod) []string { return g }
@@ -154,7 +177,7 @@ func TestPluginScoresWithThePackage(t *testing.T) {
 		got := scores(t, pl, pod, infos)
 
 		request := placement.Request{MilliCPU: 8000, MemoryMiB: 8 << 10, Devices: int16(pod.Spec.Containers[0].Resources.Limits.Name(gpu, resource.DecimalSI).Value()), Milli: placement.WholeDevice, Classes: 1}
-		view, err := pl.learner.look(pl.handle.SnapshotSharedLister().NodeInfos().List, infos)
+		view, err := pl.learner.look(pl.handle.SnapshotSharedLister().NodeInfos().List, infos, gpu)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +216,7 @@ func TestPoolsFollowModels(t *testing.T) {
 	model := func(name string) map[string]string { return map[string]string{productLabel: name} }
 	pl, infos := newPlugin(t, nil, node("a", 8, model("A100")), node("h", 8, model("H100")), node("none", 0, nil))
 	all := pl.handle.SnapshotSharedLister().NodeInfos().List
-	before, err := pl.learner.look(all, infos)
+	before, err := pl.learner.look(all, infos, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,6 +37,8 @@ type pools struct {
 	// labels are those of some node of each pool, which tell what a pod's node selector and affinity admit.
 	labels []map[string]string
 	nodes  map[string][]pooled
+	// largest is the most of each resource that one node has.
+	largest map[corev1.ResourceName]int64
 }
 
 // lastPool is shared by all pools beyond the 63rd, which the score then does not tell apart.
@@ -44,7 +46,7 @@ const lastPool = 63
 
 // poolsOf numbers the pools of nodes. Those of before keep their numbers, by which requests that were learned name them.
 func poolsOf(nodes []fwk.NodeInfo, classes []v1alpha1.GPUClass, before *pools) *pools {
-	p := &pools{numbers: map[pool]uint16{}, nodes: make(map[string][]pooled, len(nodes))}
+	p := &pools{numbers: map[pool]uint16{}, nodes: make(map[string][]pooled, len(nodes)), largest: map[corev1.ResourceName]int64{}}
 	if before != nil {
 		p.numbers, p.labels = maps.Clone(before.numbers), slices.Clone(before.labels)
 	}
@@ -56,6 +58,7 @@ func poolsOf(nodes []fwk.NodeInfo, classes []v1alpha1.GPUClass, before *pools) *
 				continue
 			}
 			if offering := offering(string(name), labels, classes); offering != "" {
+				p.largest[name] = max(p.largest[name], count)
 				has = append(has, pooled{name, p.number(pool{name, labels[productLabel], offering}, labels)})
 			}
 		}
