@@ -2,12 +2,13 @@
 // cluster of 1,213 nodes and 6,212 GPUs, with the score that the plugin gpubestfit uses, against the published results of
 // fragmentation gradient descent (FGD, USENIX ATC 2023, "Beware of Fragmentation").
 //
-// The protocol is the published one: every pod of a trace once, then pods drawn from it until 130 % of the cluster's GPU capacity are
-// requested, shuffled by seed. Pods arrive one at a time and never leave; one that fits nowhere is dropped. Allocated capacity is
-// read when 100 % and when 130 % have been requested. The score learns the mix of requests from the pods that have arrived, and from nothing else.
+// The protocol is the published one: every pod of a trace once, then pods drawn from it until 130 % of the cluster's GPU
+// capacity are requested, shuffled by seed. Pods arrive one at a time and never leave; one that fits nowhere is dropped.
+// Allocated capacity is read when 100 % and when 130 % have been requested. The score learns the mix of requests from the pods
+// that have arrived, and from nothing else.
 //
-// The published Random and BestFit are replayed too: where they do not come out as published, the harness measures something else, and no figure
-// is written.
+// The published Random and BestFit are replayed too: where they do not come out as published, the harness measures something
+// else, and no figure is written.
 package placement
 
 import (

@@ -42,8 +42,8 @@ func (p *random) slot(node *placement.Node, pod *placement.Request) int16 {
 
 func (*random) Placed(int, *placement.Request) {}
 
-// bestFit is the published one: the smallest of half the remaining CPU over the largest node's, plus half the remaining GPUs over the largest
-// node's.
+// bestFit is the published one: the smallest of half the remaining CPU over the largest node's, plus half the remaining GPUs
+// over the largest node's.
 type bestFit struct {
 	maxMilliCPU int32
 	maxDevices  int16

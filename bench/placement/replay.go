@@ -20,7 +20,8 @@ var Arrived = [2]int{100, 130}
 // Outcome is the allocated share of GPU capacity, in per cent, at each of Arrived.
 type Outcome [2]float64
 
-// Submit draws the arrivals of one seed: each pod of the trace once, then pods of it at random until 130 % of capacity are requested, all shuffled.
+// Submit draws the arrivals of one seed: each pod of the trace once, then pods of it at random until 130 % of capacity are
+// requested, all shuffled.
 func Submit(t *Trace, random *rand.Rand) []placement.Request {
 	most := t.MilliGPU() * int64(Arrived[1])
 	pods := append([]placement.Request(nil), t.Pods...)

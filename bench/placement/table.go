@@ -9,7 +9,8 @@ import (
 	"github.com/gpubank/gpubank/bench/report"
 )
 
-// figures are those of the report: for each trace and demand ours against FGD's, and what calibrates the harness against its own publication.
+// figures are those of the report: for each trace and demand ours against FGD's, and what calibrates the harness against its own
+// publication.
 func figures(results []Result) []report.Figure {
 	var all []report.Figure
 	for _, result := range results {

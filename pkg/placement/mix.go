@@ -16,8 +16,8 @@ const (
 	priorPods = 4
 )
 
-// prior is what is expected before anything is known, and never quite ruled out: one, two, four and eight whole devices. It is also what keeps
-// whole nodes together in a cluster that has only been sent small pods so far.
+// prior is what is expected before anything is known, and never quite ruled out: one, two, four and eight whole devices. It is
+// also what keeps whole nodes together in a cluster that has only been sent small pods so far.
 var prior = []Request{
 	{Devices: 1, Milli: WholeDevice}, {Devices: 2, Milli: WholeDevice}, {Devices: 4, Milli: WholeDevice}, {Devices: 8, Milli: WholeDevice},
 }

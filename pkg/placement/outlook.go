@@ -40,7 +40,8 @@ func NewOutlook(mix []Kind, nodes []Node) *Outlook {
 	return o
 }
 
-// Revise returns the outlook for changed nodes, with the same futures: those follow the mix, which changes slowly, while scarcity follows the nodes.
+// Revise returns the outlook for changed nodes, with the same futures: those follow the mix, which changes slowly, while
+// scarcity follows the nodes.
 func (o *Outlook) Revise(mix []Kind, nodes []Node) *Outlook {
 	revised := &Outlook{futures: o.futures, wanted: o.wanted, idles: o.idles, values: newTable()}
 	revised.weigh(mix, nodes)
@@ -51,8 +52,8 @@ func (o *Outlook) Revise(mix []Kind, nodes []Node) *Outlook {
 //
 //	worth_i = demand_i × size_i × free / room_i
 //
-// where size_i is what one pod asks for, in devices; demand_i its share of all devices asked for; free all that is free in the cluster; and room_i what of it
-// pods of kind i could use if no others came: Σ over nodes of how many fit, × size_i.
+// where size_i is what one pod asks for, in devices; demand_i its share of all devices asked for; free all that is free in the
+// cluster; and room_i what of it pods of kind i could use if no others came: Σ over nodes of how many fit, × size_i.
 func (o *Outlook) weigh(mix []Kind, nodes []Node) {
 	distinct := map[Node]int{}
 	var freeMilli int64
@@ -80,8 +81,9 @@ func (o *Outlook) weigh(mix []Kind, nodes []Node) {
 	}
 }
 
-// imagine draws the futures. In each place of all futures together every part of the mix is drawn as often as its share demands (Latin hypercube
-// sampling, kinds in the order of what they ask for), so that few futures tell as much as many drawn independently.
+// imagine draws the futures. In each place of all futures together every part of the mix is drawn as often as its share demands
+// (Latin hypercube sampling, kinds in the order of what they ask for), so that few futures tell as much as many drawn
+// independently.
 func (o *Outlook) imagine(mix []Kind) {
 	mix = slices.Clone(mix)
 	slices.SortFunc(mix, func(a, b Kind) int { return compare(a.Request, b.Request) })

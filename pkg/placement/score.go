@@ -1,8 +1,8 @@
 package placement
 
 const (
-	// fillWeight is what one device that is likely to be filled counts beside the loss of room. On the traces 8 to 16 differ by a tenth of a point; much more
-	// starves large pods, much less packs loosely. See docs/designs/placement-score.md.
+	// fillWeight is what one device that is likely to be filled counts beside the loss of room. On the traces 8 to 16 differ by
+	// a tenth of a point; much more starves large pods, much less packs loosely. See docs/designs/placement-score.md.
 	fillWeight = 14
 	// reach is how much a node is imagined to be offered, in multiples of what it has free: it is one node of many, so it can wait for
 	// what suits it, but not forever. 4 to 16 differ by a tenth of a point.
@@ -13,12 +13,14 @@ const (
 //
 //	Value(n) = Σ_i worth_i × hosts_i(n)  −  fillWeight × idle(n)
 //
-// The first sum is over the kinds of requests in the recent mix: hosts_i(n) is how many pods of kind i the node could take, and worth_i (see
-// Outlook) is large for what is asked for much and has little room left in the cluster. It is the gradient of Σ_i demand_i × ln(room_i): what keeps room for every
-// kind in proportion to how much it is needed, be it whole nodes, a model that few nodes have, or CPUs beside free GPUs.
+// The first sum is over the kinds of requests in the recent mix: hosts_i(n) is how many pods of kind i the node could take, and
+// worth_i (see Outlook) is large for what is asked for much and has little room left in the cluster. It is the gradient of Σ_i
+// demand_i × ln(room_i): what keeps room for every kind in proportion to how much it is needed, be it whole nodes, a model that
+// few nodes have, or CPUs beside free GPUs.
 //
-// The second is what the node would be left with: idle(n) is the mean, over imagined futures, of the devices that nobody uses after the node has been offered
-// pods drawn from the mix, one after another and taking each that fits, until it has been offered `reach` times what it has free.
+// The second is what the node would be left with: idle(n) is the mean, over imagined futures, of the devices that nobody uses
+// after the node has been offered pods drawn from the mix, one after another and taking each that fits, until it has been
+// offered `reach` times what it has free.
 func (o *Outlook) Value(n *Node) float64 {
 	if value, known := o.values.get(n); known {
 		return value
@@ -70,8 +72,8 @@ func (o *Outlook) idleAfter(n Node, free int64, future []uint16) int64 {
 	return free
 }
 
-// Cost is what the cluster loses when the node takes the request, which must fit: Value before, less Value after. Of the devices that a sharing
-// pod could take, the cheapest is assumed, and its slot returned. The node with the least cost is the best.
+// Cost is what the cluster loses when the node takes the request, which must fit: Value before, less Value after. Of the devices
+// that a sharing pod could take, the cheapest is assumed, and its slot returned. The node with the least cost is the best.
 func (o *Outlook) Cost(n *Node, r *Request) (cost float64, slot int16) {
 	before := o.Value(n)
 	slot = NoDevice

@@ -1,16 +1,17 @@
 package placement
 
-// Terms beside the value of what is left, in the same unit as Cost. fillWeight of it is one device that stays unused, so a term says for how much of a device one would
-// have an image at hand, or members of a gang near each other.
+// Terms beside the value of what is left, in the same unit as Cost. fillWeight of it is one device that stays unused, so a term
+// says for how much of a device one would have an image at hand, or members of a gang near each other.
 
 const (
-	// imageWeight: all of a large image that has to be pulled counts as a hundredth of a device left idle. A pull delays one pod by minutes; a gap lasts for hours.
+	// imageWeight: all of a large image that has to be pulled counts as a hundredth of a device left idle. A pull delays one pod
+	// by minutes; a gap lasts for hours.
 	imageWeight = fillWeight / 100.0
 	// largeImageBytes is where more makes no difference: a training image with its CUDA libraries.
 	largeImageBytes = 20 << 30
 
-	// farWeight: a gang's member that is far from all others counts as one device left idle. Collectives run at the pace of the slowest link for as long as
-	// the gang runs, which costs every member more than a tenth of its time.
+	// farWeight: a gang's member that is far from all others counts as one device left idle. Collectives run at the pace of the
+	// slowest link for as long as the gang runs, which costs every member more than a tenth of its time.
 	farWeight = fillWeight
 )
 

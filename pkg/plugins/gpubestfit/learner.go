@@ -31,9 +31,9 @@ func newLearner(objects *catalog.Catalog) *learner {
 	return &learner{catalog: objects, forecast: placement.NewForecast()}
 }
 
-// look returns the view for a pod that asks for a resource, empty for one without GPUs. It is made anew about every hundred submitted pods,
-// and when a candidate, or what it has of the resource, is not known yet; meanwhile it costs one look at each candidate's name. all lists the
-// cluster's nodes.
+// look returns the view for a pod that asks for a resource, empty for one without GPUs. It is made anew about every hundred
+// submitted pods, and when a candidate, or what it has of the resource, is not known yet; meanwhile it costs one look at each
+// candidate's name. all lists the cluster's nodes.
 func (l *learner) look(all func() ([]fwk.NodeInfo, error), candidates []fwk.NodeInfo, resource corev1.ResourceName) (view, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -161,8 +161,8 @@ func (pl *GPUBestFit) labels(name string) map[string]string {
 	return node.Node().Labels
 }
 
-// Score is what the cluster loses if the node takes the pod (see placement.Outlook), how far the node is from the pod's gang, and what of its images
-// is there. A pod without GPUs loses nothing on a node without.
+// Score is what the cluster loses if the node takes the pod (see placement.Outlook), how far the node is from the pod's gang,
+// and what of its images is there. A pod without GPUs loses nothing on a node without.
 func (pl *GPUBestFit) Score(_ context.Context, cycle fwk.CycleState, _ *corev1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
 	data, err := cycle.Read(scoringKey)
 	if err != nil {
@@ -201,7 +201,8 @@ type signature struct {
 	MemoryMiB    int32
 }
 
-// SignPod adds what the pod demands to its signature. A pod whose demand cannot be told is not batched, nor is one of a gang that has nodes.
+// SignPod adds what the pod demands to its signature. A pod whose demand cannot be told is not batched, nor is one of a gang
+// that has nodes.
 func (pl *GPUBestFit) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	computed, err := stateOf(pod, pl.catalog)
 	if err != nil {

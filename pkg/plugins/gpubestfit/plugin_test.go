@@ -275,8 +275,8 @@ func TestPlacementIsNotClaimedWhereANodeFits(t *testing.T) {
 	}
 }
 
-// Nodes that are alike are alike to the score, in whatever order they are listed, so permuting them changes which of several equal ones is taken and
-// nothing else.
+// Nodes that are alike are alike to the score, in whatever order they are listed, so permuting them changes which of several
+// equal ones is taken and nothing else.
 func TestOrderOfNodesDoesNotMatter(t *testing.T) {
 	random := rand.New(rand.NewPCG(2, 2))
 	var nodes []*corev1.Node

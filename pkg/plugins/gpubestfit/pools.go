@@ -126,8 +126,8 @@ func (p *pools) free(nodes []fwk.NodeInfo) []placement.Node {
 	return free
 }
 
-// freeOn is what a node has free of one pool, as the score sees it. A scheduler does not know which devices the kubelet will choose; of whole
-// devices, and of the equal units of a shared one, each is as good as another.
+// freeOn is what a node has free of one pool, as the score sees it. A scheduler does not know which devices the kubelet will
+// choose; of whole devices, and of the equal units of a shared one, each is as good as another.
 func freeOn(node fwk.NodeInfo, devices pooled) placement.Node {
 	allocatable, requested := node.GetAllocatable(), node.GetRequested()
 	units := allocatable.GetScalarResources()[devices.resource] - requested.GetScalarResources()[devices.resource]

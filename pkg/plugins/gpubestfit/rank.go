@@ -9,8 +9,8 @@ import (
 const (
 	// costUnit is how much of a device's worth one point of a raw score is: costs are compared as integers.
 	costUnit = 1e-6
-	// alike is the difference in raw score below which nodes are as good as each other, so that other plugins (images, the pod's own preferences)
-	// choose among them. A hundredth of a device's worth is far below what the futures' luck makes of it.
+	// alike is the difference in raw score below which nodes are as good as each other, so that other plugins (images, the pod's
+	// own preferences) choose among them. A hundredth of a device's worth is far below what the futures' luck makes of it.
 	alike = 10_000
 	// worstCost is more than any placement costs.
 	worstCost = 1e9
@@ -19,8 +19,9 @@ const (
 // rawScore is the framework's larger-is-better of a cost.
 func rawScore(cost float64) int64 { return -int64(cost / costUnit) }
 
-// rank turns raw scores into the framework's range: the best node and those alike get the most, the next group one less, and so on. Scaling would not do,
-// since one bad node would make all good ones equal; what is beyond the hundredth group is out of the question anyhow.
+// rank turns raw scores into the framework's range: the best node and those alike get the most, the next group one less, and so
+// on. Scaling would not do, since one bad node would make all good ones equal; what is beyond the hundredth group is out of the
+// question anyhow.
 func rank(scores fwk.NodeScoreList) {
 	if len(scores) == 0 {
 		return

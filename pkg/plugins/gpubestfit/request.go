@@ -11,8 +11,8 @@ import (
 	"github.com/gpubank/gpubank/pkg/placement"
 )
 
-// requestOf is what the score knows of a pod; computed is nil for one without GPUs. A unit of a resource counts as a device, also where it is
-// a share of one: all units of a pool are equal, so nothing smaller is ever left over.
+// requestOf is what the score knows of a pod; computed is nil for one without GPUs. A unit of a resource counts as a device,
+// also where it is a share of one: all units of a pool are equal, so nothing smaller is ever left over.
 func requestOf(pod *corev1.Pod, computed *state, known *pools) placement.Request {
 	asked := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	request := placement.Request{

@@ -13,8 +13,9 @@ import (
 	"github.com/gpubank/gpubank/pkg/placement"
 )
 
-// submissions collects the GPU pods that appear in the API server until the next scheduling cycle learns from them. After a restart the first list is all the pods
-// that still exist, running, waiting and over: the mix is rebuilt from those, in the order of their creation, and needs no store.
+// submissions collects the GPU pods that appear in the API server until the next scheduling cycle learns from them. After a
+// restart the first list is all the pods that still exist, running, waiting and over: the mix is rebuilt from those, in the
+// order of their creation, and needs no store.
 type submissions struct {
 	mu      sync.Mutex
 	waiting []submission
