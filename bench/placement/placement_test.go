@@ -66,7 +66,7 @@ func TestRunWritesFiguresAndDrawing(t *testing.T) {
 	var names []string
 	for _, figure := range written.Figures {
 		names = append(names, figure.Name)
-		if figure.Value <= 0 || figure.Value > 100 || figure.Runs != 3 {
+		if figure.Value <= 0 || figure.Value > 100 || figure.Runs != 3 && !strings.Contains(figure.Name, "random") {
 			t.Errorf("%+v", figure)
 		}
 	}

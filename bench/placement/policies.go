@@ -7,20 +7,22 @@ import (
 )
 
 // random takes any node that fits.
-type random struct{ source *rand.Rand }
+type random struct {
+	source *rand.Rand
+	fits   []int // of the pod at hand
+}
 
 func (p *random) Place(nodes []placement.Node, pod *placement.Request) (int, int16) {
-	chosen, seen := -1, 0
+	p.fits = p.fits[:0]
 	for i := range nodes {
 		if nodes[i].Fits(pod) {
-			if seen++; p.source.IntN(seen) == 0 {
-				chosen = i
-			}
+			p.fits = append(p.fits, i)
 		}
 	}
-	if chosen < 0 {
+	if len(p.fits) == 0 {
 		return -1, 0
 	}
+	chosen := p.fits[p.source.IntN(len(p.fits))]
 	return chosen, p.slot(&nodes[chosen], pod)
 }
 

@@ -170,6 +170,7 @@ func registry(pg *cluster.Postgres, database string) frameworkruntime.Registry {
 		Open:    func(ctx context.Context) (creditreservation.Ledger, error) { return open(ctx) },
 		Exit:    func(reason string) { panic(reason) },
 	})
+	near := func(ctx context.Context, handle fwk.Handle) (gpubestfit.Gangs, error) { return gangs.Get(ctx, handle) }
 	return frameworkruntime.Registry{
 		gang.Name: gang.NewFactory(gangs),
 		fairqueue.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
@@ -189,7 +190,7 @@ func registry(pg *cluster.Postgres, database string) frameworkruntime.Registry {
 			if err := install(ctx, handle.KubeConfig()); err != nil {
 				return nil, err
 			}
-			return gpubestfit.NewFactory(source)(ctx, args, handle)
+			return gpubestfit.NewFactory(source, near)(ctx, args, handle)
 		},
 	}
 }

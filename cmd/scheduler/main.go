@@ -11,6 +11,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 
 	"github.com/gpubank/gpubank/pkg/plugins/catalog"
@@ -43,7 +44,9 @@ func main() {
 			Personal: []string{creditreservation.Name, gang.Name},
 		})),
 		app.WithPlugin(gang.Name, gang.NewFactory(gangs)),
-		app.WithPlugin(gpubestfit.Name, gpubestfit.NewFactory(source)),
+		app.WithPlugin(gpubestfit.Name, gpubestfit.NewFactory(source, func(ctx context.Context, handle fwk.Handle) (gpubestfit.Gangs, error) {
+			return gangs.Get(ctx, handle)
+		})),
 	)
 	start.attach(command)
 	os.Exit(cli.Run(command))

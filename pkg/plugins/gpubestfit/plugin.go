@@ -254,8 +254,8 @@ func read(cycle fwk.CycleState) *state {
 	return data.(*state)
 }
 
-// NewFactory returns what makes the plugin, for kube-scheduler's registry.
-func NewFactory(source *catalog.Source) frameworkruntime.PluginFactory {
+// NewFactory returns what makes the plugin, for kube-scheduler's registry. gangs finds what tells of gangs; nil if nothing does.
+func NewFactory(source *catalog.Source, gangs func(context.Context, fwk.Handle) (Gangs, error)) frameworkruntime.PluginFactory {
 	return func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 		if args != nil {
 			return nil, fmt.Errorf("plugin %s takes no arguments, got %T; remove its pluginConfig", Name, args)
@@ -268,6 +268,12 @@ func NewFactory(source *catalog.Source) frameworkruntime.PluginFactory {
 		if err := learner.submissions.follow(handle.SharedInformerFactory().Core().V1().Pods().Informer()); err != nil {
 			return nil, err
 		}
-		return &GPUBestFit{handle: handle, catalog: objects, learner: learner}, nil
+		pl := &GPUBestFit{handle: handle, catalog: objects, learner: learner}
+		if gangs != nil {
+			if pl.gangs, err = gangs(ctx, handle); err != nil {
+				return nil, err
+			}
+		}
+		return pl, nil
 	}
 }
