@@ -56,13 +56,13 @@ var benchmarks = []benchmark{
 			Progress: func(line string) { fmt.Fprintln(out, "  "+line) },
 		})
 	}},
-	{"fairness", func(ctx context.Context, root string, out io.Writer) error {
+	{name: "fairness", run: func(ctx context.Context, root string, out io.Writer) error {
 		return fairness.Run(ctx, filepath.Join(root, "bench", "results"), fairness.Options{
 			Progress: func(line string) { fmt.Fprintln(out, "  "+line) },
 		})
 	}},
 	// The traces are not in the repository: OPENB_DIR names their folder, OPENB_TRACES chooses some of them.
-	{"placement", func(ctx context.Context, root string, out io.Writer) error {
+	{name: "placement", run: func(ctx context.Context, root string, out io.Writer) error {
 		return placement.Run(ctx, filepath.Join(root, "bench", "results"), placement.Options{
 			Folder: os.Getenv("OPENB_DIR"), Traces: os.Getenv("OPENB_TRACES"),
 			Progress: func(line string) { fmt.Fprintln(out, "  "+line) },
