@@ -227,6 +227,16 @@ func (d *desk) begin(p *turn.Pod) (quota string) {
 	return ""
 }
 
+// limited says which limit would hold a pod back whose cycle has not begun; nothing changes.
+func (d *desk) limited(p turn.Pod, managed bool) string {
+	if !managed {
+		return ""
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.queue.Quota(p)
+}
+
 // fail is told that a pod in its cycle fits nowhere; alike says whether for a reason that pods which look alike share.
 func (d *desk) fail(uid string, alike bool) {
 	d.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	configv1 "github.com/gpubank/gpubank/api/config/v1"
 	"github.com/gpubank/gpubank/pkg/plugins/catalog"
 	"github.com/gpubank/gpubank/pkg/plugins/fairqueue/turn"
+	"github.com/gpubank/gpubank/pkg/plugins/gang"
 )
 
 // FairQueue lets GPU pods through in their turn. It is the part of one profile; all share a desk.
@@ -77,6 +78,12 @@ func (pl *FairQueue) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status 
 // PreFilter refuses, without preempting anyone, what a limit holds back by now.
 func (pl *FairQueue) PreFilter(_ context.Context, cycle fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	p, managed := pl.desk.managed(pod)
+	if gang.Trying(cycle) {
+		if quota := pl.desk.limited(p, managed); quota != "" {
+			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, turn.ByQuota+": "+quota)
+		}
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
 	if !managed {
 		pl.desk.begin(nil)
 		return nil, fwk.NewStatus(fwk.Skip)

@@ -67,6 +67,12 @@ func RoundOf(cycle fwk.CycleState) *Round {
 	return data.(*membership).round
 }
 
+// Trying reports whether filters are only asked for a member while another one's cycle runs: its own has not begun.
+func Trying(cycle fwk.CycleState) bool {
+	_, err := cycle.Read(trialKey)
+	return err == nil
+}
+
 // Name returns the plugin's name.
 func (pl *Gang) Name() string { return Name }
 
@@ -89,7 +95,7 @@ func incomplete(g Group, t tally) string {
 
 // PreFilter lets a member into its gang's round, opening one if the whole gang fits. Others pass, past an open round with care (Filter).
 func (pl *Gang) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	if _, err := cycle.Read(trialKey); err == nil {
+	if Trying(cycle) {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	g, ok := pl.groups.of(pod)
