@@ -1,6 +1,9 @@
 package turn
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Limits on trying again a pod that fitted nowhere; they are kube-scheduler's own. GPUs of its class that become free end the pause.
 const (
@@ -83,7 +86,8 @@ func (q *Queue) Fail(now time.Time, uid string, alike bool) {
 	}
 	q.leave(i)
 	i.state, i.failures, i.failedAt, i.heldSince = parked, i.failures+1, now, time.Time{}
-	if !alike {
+	if !alike { // whoever refused it knows when it may be tried again; the shortest pause is enough
+		i.failures = 1
 		return
 	}
 	b := q.bucket(i)
@@ -105,7 +109,8 @@ func (q *Queue) Ready(now time.Time, uid string) {
 	}
 	i.until = i.failedAt.Add(pause(i.failures))
 	freed, some := q.freed[i.Class]
-	if i.failures > 0 && q.now.Before(i.until) && (!some || freed.Before(i.failedAt)) {
+	called := i.Group != "" && i.Group == q.begun // the others of its group have nodes, and wait for it
+	if i.failures > 0 && q.now.Before(i.until) && (!some || freed.Before(i.failedAt)) && !called {
 		i.state = resting
 		q.resting.put(i)
 		return
@@ -119,7 +124,13 @@ func (q *Queue) Take(now time.Time, p Pod) {
 	if i := q.items[p.UID]; i != nil {
 		q.leave(i)
 		q.forget(i)
-		q.begun = i.Group
+		if q.begun = i.Group; q.begun != "" {
+			for _, other := range slices.Clone(q.resting.members) {
+				if other.Group == q.begun {
+					q.wake(other)
+				}
+			}
+		}
 	}
 	if _, holds := q.holdings[p.UID]; holds {
 		return

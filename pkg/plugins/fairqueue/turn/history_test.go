@@ -106,6 +106,9 @@ func TestQueueIsTheModel(t *testing.T) {
 				alike := rapid.Bool().Draw(t, "alike")
 				q.Fail(now, p.UID, alike)
 				p.ready, p.failures, p.failedAt, p.heldSince, p.blocks = false, p.failures+1, now, time.Time{}, time.Time{}
+				if !alike {
+					p.failures = 1
+				}
 				if alike {
 					for _, other := range m.pods { // there is one that blocks at a time
 						if other.Account == p.Account && shapeOf(&other.Pod) == shapeOf(&p.Pod) {
