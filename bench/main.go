@@ -20,6 +20,7 @@ import (
 	"github.com/gpubank/gpubank/bench/growth"
 	"github.com/gpubank/gpubank/bench/ledger"
 	"github.com/gpubank/gpubank/bench/placement"
+	"github.com/gpubank/gpubank/bench/preemption"
 	"github.com/gpubank/gpubank/test/cluster/binaries"
 )
 
@@ -48,6 +49,12 @@ var benchmarks = []benchmark{
 	}},
 	{name: "ledger-costs", named: true, run: func(ctx context.Context, root string, out io.Writer) error {
 		return ledger.Costs(ctx, filepath.Join(root, "bench", "results"), ledger.CostOptions{
+			Progress: func(line string) { fmt.Fprintln(out, "  "+line) },
+		})
+	}},
+	{name: "preemption", run: func(ctx context.Context, root string, out io.Writer) error {
+		return preemption.Run(ctx, filepath.Join(root, "bench", "results"), preemption.Options{
+			OpenB:    os.Getenv("OPENB_DIR"),
 			Progress: func(line string) { fmt.Fprintln(out, "  "+line) },
 		})
 	}},

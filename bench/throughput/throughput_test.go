@@ -32,6 +32,7 @@ import (
 	"github.com/gpubank/gpubank/pkg/ledger"
 	"github.com/gpubank/gpubank/pkg/ledger/postgres"
 	"github.com/gpubank/gpubank/pkg/plugins/catalog"
+	"github.com/gpubank/gpubank/pkg/plugins/checkpointpreemption"
 	"github.com/gpubank/gpubank/pkg/plugins/creditreservation"
 	"github.com/gpubank/gpubank/pkg/plugins/fairqueue"
 	"github.com/gpubank/gpubank/pkg/plugins/gang"
@@ -164,11 +165,15 @@ func registry(pg *cluster.Postgres, database string) frameworkruntime.Registry {
 		Catalog: source, Open: func(ctx context.Context) (fairqueue.Ledger, error) { return open(ctx) },
 		Gates: []fairqueue.Gate{gates, gangs}, Groups: gangs, Personal: []string{creditreservation.Name, gang.Name},
 	})
-	inner := creditreservation.NewFactory(creditreservation.Deps{
-		Catalog: source,
-		Gates:   gates,
-		Open:    func(ctx context.Context) (creditreservation.Ledger, error) { return open(ctx) },
-		Exit:    func(reason string) { panic(reason) },
+	exit := func(reason string) { panic(reason) }
+	desk := creditreservation.NewDesk(creditreservation.Deps{
+		Catalog: source, Gates: gates, Exit: exit,
+		Open: func(ctx context.Context) (creditreservation.Ledger, error) { return open(ctx) },
+	})
+	inner := desk.Factory()
+	stops := checkpointpreemption.NewFactory(checkpointpreemption.Deps{
+		Catalog: source, Exit: exit, Epoch: desk.Epoch,
+		Open: func(ctx context.Context) (checkpointpreemption.Records, error) { return open(ctx) },
 	})
 	near := func(ctx context.Context, handle fwk.Handle) (gpubestfit.Gangs, error) { return gangs.Get(ctx, handle) }
 	return frameworkruntime.Registry{
@@ -185,6 +190,12 @@ func registry(pg *cluster.Postgres, database string) frameworkruntime.Registry {
 				return nil, err
 			}
 			return inner(ctx, args, handle)
+		},
+		checkpointpreemption.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+			if err := install(ctx, handle.KubeConfig()); err != nil {
+				return nil, err
+			}
+			return stops(ctx, args, handle)
 		},
 		gpubestfit.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 			if err := install(ctx, handle.KubeConfig()); err != nil {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 
 	"github.com/gpubank/gpubank/pkg/plugins/catalog"
+	"github.com/gpubank/gpubank/pkg/plugins/checkpointpreemption"
 	"github.com/gpubank/gpubank/pkg/plugins/creditreservation"
 	"github.com/gpubank/gpubank/pkg/plugins/fairqueue"
 	"github.com/gpubank/gpubank/pkg/plugins/gang"
@@ -25,16 +26,20 @@ func main() {
 	start := &startup{}
 	source, gates := &catalog.Source{}, &creditreservation.Gates{}
 	gangs := &gang.Source{}
+	exit := func(reason string) {
+		klog.ErrorS(nil, reason)
+		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+	}
+	desk := creditreservation.NewDesk(creditreservation.Deps{
+		Catalog: source, Gates: gates, Exit: exit,
+		Open: func(ctx context.Context) (creditreservation.Ledger, error) { return start.openLedger(ctx) },
+	})
 	command := app.NewSchedulerCommand(
 		start.report,
-		app.WithPlugin(creditreservation.Name, creditreservation.NewFactory(creditreservation.Deps{
-			Catalog: source,
-			Gates:   gates,
-			Open:    func(ctx context.Context) (creditreservation.Ledger, error) { return start.openLedger(ctx) },
-			Exit: func(reason string) {
-				klog.ErrorS(nil, reason)
-				klog.FlushAndExit(klog.ExitFlushTimeout, 1)
-			},
+		app.WithPlugin(creditreservation.Name, desk.Factory()),
+		app.WithPlugin(checkpointpreemption.Name, checkpointpreemption.NewFactory(checkpointpreemption.Deps{
+			Catalog: source, Exit: exit, Epoch: desk.Epoch,
+			Open: func(ctx context.Context) (checkpointpreemption.Records, error) { return start.openLedger(ctx) },
 		})),
 		app.WithPlugin(fairqueue.Name, fairqueue.NewFactory(fairqueue.Deps{
 			Catalog:  source,

@@ -17,6 +17,8 @@
 //	scheduler.before-allocate           the pod is reserved in memory, nothing is committed
 //	scheduler.after-allocate            the allocation is committed, the pod is not bound
 //	scheduler.after-bind                the pod is bound, the ledger has not been told
+//	scheduler.before-preemption-record  whom a pod stops is decided, nothing is recorded
+//	scheduler.after-preemption-record   it is recorded in the ledger, nobody is evicted
 //	meter.before-ack                    the intake has answered, the spool still holds the interval
 //	controller.after-charge-before-ack  the charge is committed, the node agent has not been answered
 //	controller.before-settle            all intervals are charged, the reservation is open

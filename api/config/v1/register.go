@@ -50,11 +50,12 @@ const (
 // both, so that converting between them, as kube-scheduler does after decoding, changes nothing.
 func AddToScheme(s *runtime.Scheme) error {
 	for _, version := range []schema.GroupVersion{configv1.SchemeGroupVersion, config.SchemeGroupVersion} {
-		s.AddKnownTypes(version, &CreditReservationArgs{}, &GangArgs{}, &FairQueueArgs{})
+		s.AddKnownTypes(version, &CreditReservationArgs{}, &GangArgs{}, &FairQueueArgs{}, &CheckpointPreemptionArgs{})
 	}
 	s.AddTypeDefaultingFunc(&CreditReservationArgs{}, func(obj any) { SetDefaultsCreditReservationArgs(obj.(*CreditReservationArgs)) })
 	s.AddTypeDefaultingFunc(&GangArgs{}, func(obj any) { SetDefaultsGangArgs(obj.(*GangArgs)) })
 	s.AddTypeDefaultingFunc(&FairQueueArgs{}, func(obj any) { SetDefaultsFairQueueArgs(obj.(*FairQueueArgs)) })
+	s.AddTypeDefaultingFunc(&CheckpointPreemptionArgs{}, func(obj any) { SetDefaultsCheckpointPreemptionArgs(obj.(*CheckpointPreemptionArgs)) })
 	return nil
 }
 

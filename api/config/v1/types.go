@@ -72,3 +72,29 @@ type FairQueueArgs struct {
 	// ExplainPerSecond is how many conditions are written per second at most. 1 to 1000, default 20.
 	ExplainPerSecond int32 `json:"explainPerSecond,omitempty"`
 }
+
+// CheckpointPreemptionArgs are the arguments of the plugin CheckpointPreemption. Durations are cut to whole seconds.
+//
+// +kubebuilder:object:root=true
+type CheckpointPreemptionArgs struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Leadership is CreditReservation's: decisions are recorded under its epoch. Default gpubank-scheduler.
+	Leadership string `json:"leadership,omitempty"`
+	// DefaultInterval is how much work a running pod that reports no checkpoint is taken to lose at most. 1m to 24h, default 30m.
+	DefaultInterval metav1.Duration `json:"defaultInterval,omitempty"`
+	// AgeCap is the age beyond which a checkpoint counts as no older, so that nothing is immune. At least DefaultInterval, at most
+	// 720h, default 4h.
+	AgeCap metav1.Duration `json:"ageCap,omitempty"`
+	// MaxRestart bounds the restart time that a pod claims. 0s to 24h, default 30m.
+	MaxRestart *metav1.Duration `json:"maxRestart,omitempty"`
+	// Cooldown is how long after its start a workload is left alone that was stopped within the hour before. 0s to 1h, default 10m.
+	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
+	// StopPatience is how long after its grace period a pod's stop is waited for before its place is given up. 10s to 1h, default 2m.
+	StopPatience metav1.Duration `json:"stopPatience,omitempty"`
+	// OwnAccountOnly keeps priority from stopping pods of other accounts; what is below its guaranteed share may reclaim all the same.
+	OwnAccountOnly bool `json:"ownAccountOnly,omitempty"`
+	// KueueNamespaces selects the namespaces in which Kueue manages what names one of its queues; that is neither stopped nor stops anything
+	// here. Default: none. Which pods name a queue is their authors' word, so it counts only where an operator says so.
+	KueueNamespaces *metav1.LabelSelector `json:"kueueNamespaces,omitempty"`
+}

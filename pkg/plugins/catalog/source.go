@@ -32,6 +32,9 @@ type Source struct {
 	catalog *Catalog
 }
 
+// SourceOf returns a source of a catalog that its maker keeps, for programs without an API server to watch.
+func SourceOf(c *Catalog) *Source { return &Source{catalog: c} }
+
 // Get returns the catalog, filled, starting its watches at the first call; they stop with that call's ctx.
 func (s *Source) Get(ctx context.Context, config *rest.Config) (*Catalog, error) {
 	s.mu.Lock()

@@ -229,11 +229,10 @@ type Deps struct {
 
 // NewFactory returns what makes the plugin, for kube-scheduler's registry. All profiles of a process share the ledger, and its
 // leadership: two would make each other stale.
-func NewFactory(deps Deps) frameworkruntime.PluginFactory {
-	if deps.Clock == nil {
-		deps.Clock = clock.RealClock{}
-	}
-	shared := &desk{deps: deps, leaderships: map[string]*leadership{}}
+func NewFactory(deps Deps) frameworkruntime.PluginFactory { return NewDesk(deps).Factory() }
+
+// Factory returns what makes the plugin, for kube-scheduler's registry.
+func (d *Desk) Factory() frameworkruntime.PluginFactory {
 	return func(ctx context.Context, object runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 		args, ok := object.(*configv1.CreditReservationArgs)
 		if !ok {
@@ -243,11 +242,11 @@ func NewFactory(deps Deps) frameworkruntime.PluginFactory {
 			return nil, fmt.Errorf("arguments of plugin %s: %w", Name, err)
 		}
 		registerMetrics()
-		objects, err := deps.Catalog.Get(ctx, handle.KubeConfig())
+		objects, err := d.deps.Catalog.Get(ctx, handle.KubeConfig())
 		if err != nil {
 			return nil, err
 		}
-		leads, err := shared.leadership(ctx, args.Leadership)
+		leads, err := d.leadership(ctx, args.Leadership)
 		if err != nil {
 			return nil, err
 		}
@@ -255,26 +254,43 @@ func NewFactory(deps Deps) frameworkruntime.PluginFactory {
 		pl := &CreditReservation{
 			ctx: ctx, args: *args, handle: handle, client: handle.ClientSet(),
 			namespaces: core.Namespaces().Lister(), pods: core.Pods().Lister(),
-			catalog: objects, clock: deps.Clock,
-			ledger: leads.ledger, leadership: leads, exit: deps.Exit,
+			catalog: objects, clock: d.deps.Clock,
+			ledger: leads.ledger, leadership: leads, exit: d.deps.Exit,
 			waits: waits{byUID: map[types.UID]*wait{}},
 			lanes: lanes{byUID: map[types.UID]*lane{}},
 		}
-		deps.Gates.add(pl)
+		d.deps.Gates.add(pl)
 		go pl.sweep(ctx)
 		return pl, nil
 	}
 }
 
-// desk is what a process's profiles share.
-type desk struct {
+// Desk is what a process's profiles share, and what other plugins of it write to the ledger under.
+type Desk struct {
 	deps        Deps
 	mu          sync.Mutex
 	ledger      Ledger
 	leaderships map[string]*leadership
 }
 
-func (d *desk) leadership(ctx context.Context, name string) (*leadership, error) {
+// NewDesk returns the one desk of a process.
+func NewDesk(deps Deps) *Desk {
+	if deps.Clock == nil {
+		deps.Clock = clock.RealClock{}
+	}
+	return &Desk{deps: deps, leaderships: map[string]*leadership{}}
+}
+
+// Epoch returns this process's epoch of a leadership, acquiring it if nobody here has needed it yet. Only the leader comes to need it.
+func (d *Desk) Epoch(ctx context.Context, name string) (int64, error) {
+	leads, err := d.leadership(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	return leads.get(ctx)
+}
+
+func (d *Desk) leadership(ctx context.Context, name string) (*leadership, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ledger == nil {

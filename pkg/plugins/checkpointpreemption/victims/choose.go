@@ -87,10 +87,15 @@ func Choose(p Problem) (Choice, bool) {
 			break
 		}
 	}
-	choice := Choice{Inexact: s.inexact, Units: s.indices(&best)}
-	choice.Cost = Cost{
-		Violations: best.violations, Guaranteed: best.guaranteed, Priority: best.priority,
-		Lost: best.lost, GPUs: best.gpus, Units: best.units,
+	return s.choice(&best), true
+}
+
+// choice is what a label stands for.
+func (s *search) choice(l *label) Choice {
+	return Choice{
+		Cost: Cost{
+			Violations: l.violations, Guaranteed: l.guaranteed, Priority: l.priority, Lost: l.lost, GPUs: l.gpus, Units: l.units,
+		},
+		Units: s.indices(l), Inexact: s.inexact,
 	}
-	return choice, true
 }

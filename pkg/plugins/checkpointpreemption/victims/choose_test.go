@@ -154,6 +154,38 @@ func TestChooseIsExhaustiveSearch(t *testing.T) {
 	}
 }
 
+// Of says of every set what the definition says, and Ordered lists those that are enough, best first.
+func TestOrderedIsAllSets(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := problems(8).Draw(t, "problem")
+		possible := 0
+		for set := 1; set < 1<<len(p.Units); set++ {
+			var units []int
+			for i := range p.Units {
+				if set&(1<<i) != 0 {
+					units = append(units, i)
+				}
+			}
+			want, allowed := costOf(p, units)
+			got, enough := victims.Of(p, units)
+			if enough != allowed || allowed && got.Cost != want {
+				t.Fatalf("%v: %+v %v, want %+v %v\n%+v", units, got.Cost, enough, want, allowed, p)
+			}
+			if allowed {
+				possible++
+			}
+		}
+		choices := victims.Ordered(p, 1<<len(p.Units))
+		if len(choices) != possible || !slices.IsSortedFunc(choices, func(a, b victims.Choice) int { return a.Cost.Compare(b.Cost) }) {
+			t.Fatalf("%d choices, want %d\n%+v", len(choices), possible, p)
+		}
+		best, found := exhaustive(p)
+		if len(choices) > 0 && found && len(best.Units) > 0 && choices[0].Cost != best.Cost {
+			t.Fatalf("the first is %+v, want %+v", choices[0], best)
+		}
+	})
+}
+
 func unit(uid string, priority int32, gpus, lost int64) victims.Unit {
 	return victims.Unit{UID: uid, Priority: priority, Lost: lost, Frees: []int64{gpus}}
 }
