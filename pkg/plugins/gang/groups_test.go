@@ -197,4 +197,12 @@ func TestTelling(t *testing.T) {
 	if got := told(time.Minute); len(got) != 3 {
 		t.Errorf("one more exists, and %v say so", got)
 	}
+	// A member that takes another's place before anybody looked: their number is the same, and it is new to this one.
+	fourth, _ := jobPods("pending pending pending pending")
+	_ = gs.pods.Delete(third[2])
+	_ = gs.pods.Add(fourth[3])
+	gs.rounds.said(g.Key, pods[0].UID)
+	if got := told(time.Minute); fmt.Sprint(got) != "[train-3]" || gs.rounds.silent(g.Key, fourth[3].UID, start) {
+		t.Errorf("one took another's place, and %v say so", got)
+	}
 }

@@ -73,8 +73,10 @@ type affair struct {
 	whyAt    time.Time
 	whyAfter int64
 	// told: members may say how many exist; see PreEnqueue.
-	told      map[types.UID]bool
-	toldCount int
+	told map[types.UID]bool
+	// asked are the members that were asked to say so, when there were askedCount.
+	asked      map[types.UID]bool
+	askedCount int
 	// hushed: members wait outside the queue until enough exist. kube-scheduler has no event for a pod that is made, unless its own gang
 	// scheduling is on.
 	hushed bool
@@ -209,7 +211,7 @@ func (rs *rounds) admit(r *Round, now time.Time) (waited time.Duration, closed b
 		a.flying[pod.UID] = true
 	}
 	waited = now.Sub(a.waitsSince)
-	r.state, a.round, a.failures, a.waitsSince, a.asks, a.toldCount = admitted, nil, 0, time.Time{}, Waiting{}, 0
+	r.state, a.round, a.failures, a.waitsSince, a.asks, a.askedCount = admitted, nil, 0, time.Time{}, Waiting{}, 0
 	close(r.decided)
 	return waited, true
 }

@@ -57,17 +57,25 @@ func (rs *rounds) said(key string, uid types.UID) {
 	}
 }
 
-// toTell are the members that should say by now that too few exist; the sweep wakes them.
+// toTell are the members that should say by now that too few exist; the sweep wakes them. All do when their number has changed; where it is
+// the same, whoever took another's place.
 func (rs *rounds) toTell(key string, t tally, now time.Time) []*corev1.Pod {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	a := rs.byGang[key]
-	if a == nil || t.complete() || a.waitsSince.IsZero() || now.Before(a.waitsSince.Add(tellAfter)) || a.toldCount == len(t.pending) {
+	if a == nil || t.complete() || a.waitsSince.IsZero() || now.Before(a.waitsSince.Add(tellAfter)) {
 		return nil
 	}
-	a.toldCount, a.told = len(t.pending), map[types.UID]bool{}
-	for _, pod := range t.pending {
-		a.told[pod.UID] = true
+	if a.askedCount != len(t.pending) {
+		a.askedCount, a.asked, a.told = len(t.pending), nil, map[types.UID]bool{}
 	}
-	return t.pending
+	asked := make(map[types.UID]bool, len(t.pending))
+	var tell []*corev1.Pod
+	for _, pod := range t.pending {
+		if asked[pod.UID] = true; !a.asked[pod.UID] {
+			a.told[pod.UID], tell = true, append(tell, pod)
+		}
+	}
+	a.asked = asked
+	return tell
 }
