@@ -220,7 +220,7 @@ func NewFactory(deps Deps) frameworkruntime.PluginFactory {
 			budgets: factory.Policy().V1().PodDisruptionBudgets().Lister(),
 			jobs:    known, together: known, kueue: kueue,
 			records: records, epoch: deps.Epoch, exit: deps.Exit,
-			memory: memory{nodes: map[string]*nodeFacts{}}, lately: recently{stopped: map[string]int64{}},
+			memory: memory{nodes: map[string]*nodeFacts{}}, lately: recently{stopped: map[string]stop{}},
 		}
 		// One executor, so that one PreEnqueue knows of all evictions.
 		upstream.Executor.PreemptPod = pl.evicting(upstream.Executor.PreemptPod)

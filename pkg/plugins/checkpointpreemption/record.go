@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 
@@ -111,7 +112,7 @@ func (pl *CheckpointPreemption) submit(ctx context.Context, d *decision) error {
 		return errors.New("another scheduler leads; nobody was evicted")
 	}
 	for _, row := range rows {
-		pl.lately.add(row.Victim.Workload, row.DecidedAt.Unix())
+		pl.lately.add(row.Victim.Workload, types.UID(row.Victim.UID), row.DecidedAt.Unix())
 	}
 	return nil
 }
@@ -158,29 +159,41 @@ func (pl *CheckpointPreemption) tell(ctx context.Context, d *decision, row ledge
 		row.Victim.Pod.Namespace, row.Victim.Pod.Name, row.Reason, row.Victim.GPUs, row.LostGPUSeconds, d.cost.GPUs, d.node)
 }
 
-// recently is when workloads were stopped.
+// recently is which workloads were stopped, and when.
 type recently struct {
 	mu      sync.Mutex
-	stopped map[string]int64 // by workload's UID, seconds since 1970
+	stopped map[string]stop // by workload's UID
 }
 
-func (r *recently) add(workload string, at int64) {
+// stop is when a workload was stopped last, in seconds since 1970, and the UIDs of the pods that were chosen for it.
+type stop struct {
+	at   int64
+	pods map[types.UID]bool
+}
+
+func (r *recently) add(workload string, pod types.UID, at int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for known, when := range r.stopped {
-		if when < at-int64(remembered/time.Second) {
+	for known, last := range r.stopped {
+		if last.at < at-int64(remembered/time.Second) {
 			delete(r.stopped, known)
 		}
 	}
-	r.stopped[workload] = max(r.stopped[workload], at)
+	last := r.stopped[workload]
+	if last.pods == nil {
+		last.pods = map[types.UID]bool{}
+	}
+	last.at, last.pods[pod] = max(last.at, at), true
+	r.stopped[workload] = last
 }
 
-// before reports whether a workload was stopped lately, before its present attempt started.
-func (r *recently) before(workload string, started, now int64) bool {
+// before reports whether a workload was stopped lately, before its present attempt, a pod, started. Starts are known by the second, so
+// that a pod which was itself chosen, and not stopped, would look like the next attempt by time alone.
+func (r *recently) before(workload string, pod types.UID, started, now int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at, known := r.stopped[workload]
-	return known && at <= started && at >= now-int64(remembered/time.Second)
+	last, known := r.stopped[workload]
+	return known && !last.pods[pod] && last.at <= started && last.at >= now-int64(remembered/time.Second)
 }
 
 // remember reads whom earlier processes have stopped lately. Until it has, nobody's cooldown is known.
@@ -192,7 +205,7 @@ func (pl *CheckpointPreemption) remember(ctx context.Context) {
 		if err == nil {
 			for _, record := range found {
 				if record.Outcome == nil || record.Outcome.Preempted {
-					pl.lately.add(record.Victim.Workload, record.DecidedAt.Unix())
+					pl.lately.add(record.Victim.Workload, types.UID(record.Victim.UID), record.DecidedAt.Unix())
 				}
 			}
 			return

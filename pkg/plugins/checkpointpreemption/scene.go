@@ -219,5 +219,5 @@ func (s *scene) leftToKueue(pod *corev1.Pod) bool {
 // coolsDown reports whether a pod is a young attempt at a workload that was stopped before it. A pod that was chosen and, because a scheduler
 // died, not stopped is no such attempt.
 func (s *scene) coolsDown(f *podFacts) bool {
-	return f.started != 0 && s.now < f.started+int64(s.pl.args.Cooldown.Seconds()) && s.pl.lately.before(f.workload, f.started, s.now)
+	return f.started != 0 && s.now < f.started+int64(s.pl.args.Cooldown.Seconds()) && s.pl.lately.before(f.workload, f.pod.UID, f.started, s.now)
 }

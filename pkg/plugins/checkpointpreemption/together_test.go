@@ -108,19 +108,22 @@ func TestFateOf(t *testing.T) {
 
 // Who was stopped lately is known for an hour.
 func TestRecently(t *testing.T) {
-	r := recently{stopped: map[string]int64{}}
-	r.add("job-1", 1000)
-	r.add("job-1", 900)
+	r := recently{stopped: map[string]stop{}}
+	r.add("job-1", "first", 1000)
+	r.add("job-1", "zeroth", 900)
 	for now, want := range map[int64]bool{1100: true, 1000 + 3600: true, 1000 + 3601: false} {
-		if r.before("job-1", 1100, now) != want {
+		if r.before("job-1", "next", 1100, now) != want {
 			t.Errorf("at %d: %v", now, !want)
 		}
 	}
-	if r.before("job-1", 999, 1100) {
+	if r.before("job-1", "next", 999, 1100) {
 		t.Error("a pod that ran before the decision counts as the next attempt")
 	}
-	r.add("job-2", 10_000)
-	if len(r.stopped) != 1 || r.before("job-3", 10_000, 10_000) {
+	if r.before("job-1", "first", 1000, 1100) || r.before("job-1", "zeroth", 1000, 1100) {
+		t.Error("a pod that was chosen in the second of its start, and not stopped, counts as the next attempt")
+	}
+	r.add("job-2", "other", 10_000)
+	if len(r.stopped) != 1 || r.before("job-3", "other", 10_000, 10_000) {
 		t.Errorf("knows %v", r.stopped)
 	}
 }
