@@ -21,8 +21,9 @@ import (
 // handPatience is how long the pod in hand may take until its cycle begins. One scheduling cycle takes some milliseconds.
 const handPatience = time.Second
 
-// cyclePatience is how long after its begin a scheduling cycle is taken for over, if nothing is heard of it.
-const cyclePatience = 30 * time.Second
+// cyclePatience is how long after its begin a scheduling cycle is taken for over, if nothing is heard of it: a hundred cycles of a busy
+// cluster. Not every cycle that ends without a node is heard of, and meanwhile nobody else has a turn.
+const cyclePatience = time.Second
 
 // lostRetry is after how long a pod that was not where it was looked for is looked for again.
 const lostRetry = 10 * time.Second
