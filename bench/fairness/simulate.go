@@ -107,7 +107,7 @@ func (c *cluster) place() {
 			return
 		}
 		if p.GPUs > c.free {
-			c.queue.Fail(c.now, p.UID, true)
+			c.queue.Fail(c.now, p.UID, true, 0)
 			c.failed = append(c.failed, p.UID)
 			continue
 		}

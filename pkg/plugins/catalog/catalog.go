@@ -5,7 +5,9 @@ import (
 	"slices"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/gpubank/gpubank/api/v1alpha1"
 	"github.com/gpubank/gpubank/pkg/ledger"
@@ -57,6 +59,12 @@ func OfClass(nodeLabels, selector map[string]string) bool {
 		}
 	}
 	return true
+}
+
+// Free is what no pod has requested of a resource on a node.
+func Free(node fwk.NodeInfo, resource string) int64 {
+	name := corev1.ResourceName(resource)
+	return node.GetAllocatable().GetScalarResources()[name] - node.GetRequested().GetScalarResources()[name]
 }
 
 // Account returns one account, or nil. The caller must not modify it.

@@ -119,6 +119,8 @@ type hand struct {
 	uid   string // empty: none
 	tier  turn.Tier
 	since time.Time
+	// woken is what queue.Woken was when it was let through.
+	woken int64
 	// begun: its scheduling cycle has.
 	begun bool
 	// patience until it is set aside.
@@ -138,7 +140,7 @@ func (d *desk) admit(pod *corev1.Pod, p turn.Pod) (through, more bool) {
 	p.Shape = w.shape
 	if d.hand.uid == p.UID {
 		if d.hand.begun { // its cycle ended in an error
-			d.queue.Fail(now, p.UID, false)
+			d.queue.Fail(now, p.UID, false, 0)
 		}
 		d.hand.uid = ""
 	}
@@ -199,7 +201,7 @@ func (d *desk) give(next turn.Turn, now time.Time) {
 	if !d.leading { // a standby's queue goes nowhere
 		patience = max(patience, d.hand.patience)
 	}
-	d.hand = hand{uid: next.Pod.UID, tier: next.Tier, since: now, patience: patience}
+	d.hand = hand{uid: next.Pod.UID, tier: next.Tier, since: now, patience: patience, woken: d.queue.Woken()}
 }
 
 // begin is told that a pod's cycle has begun, and returns which limit holds it back; p is nil if the pod is none of the queue's.
@@ -220,12 +222,31 @@ func (d *desk) begin(p *turn.Pod) (quota string) {
 		}
 		return quota
 	}
-	tier := turn.Fair
+	tier, woken := turn.Fair, d.queue.Woken()
 	if d.hand.uid == p.UID {
-		tier = d.hand.tier
+		tier, woken = d.hand.tier, d.hand.woken
 	}
-	d.hand = hand{uid: p.UID, tier: tier, since: now, begun: true, patience: cyclePatience}
+	d.hand = hand{uid: p.UID, tier: tier, since: now, begun: true, patience: cyclePatience, woken: woken}
 	return ""
+}
+
+// overtakes is asked about the pod in hand, whose cycle has begun, with what is free in that cycle: it reports whether another one goes
+// before it that could not be placed until just now. Then the pod waits for its next turn.
+func (d *desk) overtakes(uid, class string, room func(gpus int64) int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.clock.Now()
+	if d.hand.uid != uid || !d.queue.Has(uid) {
+		return false
+	}
+	if d.queue.Rouse(now, class, room); d.queue.Woken() == d.hand.woken {
+		return false
+	}
+	if next, some := d.queue.Next(now); !some || next.Pod.UID == uid {
+		return false
+	}
+	d.hand.uid = ""
+	return true
 }
 
 // limited says which limit would hold a pod back whose cycle has not begun; nothing changes.
@@ -238,13 +259,14 @@ func (d *desk) limited(p turn.Pod, managed bool) string {
 	return d.queue.Quota(p)
 }
 
-// fail is told that a pod in its cycle fits nowhere; alike says whether for a reason that pods which look alike share.
-func (d *desk) fail(uid string, alike bool) {
+// fail is told that a pod in its cycle fits nowhere; alike says whether for a reason that pods which look alike share, room on how many nodes
+// there were as many free GPUs as it asks for.
+func (d *desk) fail(uid string, alike bool, room int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.hand.uid == uid {
 		d.hand.uid = ""
-		d.queue.Fail(d.clock.Now(), uid, alike)
+		d.queue.Fail(d.clock.Now(), uid, alike, room)
 	}
 }
 
@@ -279,7 +301,7 @@ func (d *desk) unreserve(p turn.Pod, known *corev1.Pod) {
 	w := d.wait(known, now)
 	p.Shape = w.shape
 	d.queue.Add(now, p)
-	d.queue.Fail(now, p.UID, false)
+	d.queue.Fail(now, p.UID, false, 0)
 }
 
 // forget is told that a pod is gone.

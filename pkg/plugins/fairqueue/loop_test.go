@@ -168,7 +168,9 @@ func (l *loop) cycle() (pod *corev1.Pod, bound bool) {
 	info := entity.(*framework.QueuedPodInfo)
 	pod = info.Pod
 	state := framework.NewCycleState()
-	_, status := l.plugin.PreFilter(l.ctx, state, pod, nil)
+	node := framework.NewNodeInfo()
+	node.SetNode(&corev1.Node{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"nvidia.com/gpu": *resource.NewQuantity(l.free, resource.DecimalSI)}}})
+	_, status := l.plugin.PreFilter(l.ctx, state, pod, []fwk.NodeInfo{node})
 	var asked int64
 	if quantity, some := pod.Spec.Containers[0].Resources.Limits["nvidia.com/gpu"]; some {
 		asked = quantity.Value()
@@ -209,6 +211,60 @@ func (l *loop) finish(at int) {
 	l.desk.forget(string(pod.UID))
 	l.queue.MoveAllToActiveOrBackoffQueue(klog.FromContext(l.ctx), framework.EventAssignedPodDelete, pod, nil, nil)
 	l.desk.next(l.ctx)
+}
+
+// GPUs that become free go to the account whose turn it is, in whatever order the scheduler's queue, its nodes and the plugin hear of it, and
+// whoever rests after a failure then.
+func TestFreedGPUsGoToWhoseTurnItIs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		l := newLoop(ctx, 16, closedGate{}, closedGate{}, testAccount("has", 1), testAccount("lacks", 1))
+		for range 2 {
+			l.submit(l.pod("has", 8))
+			l.cycle()
+		}
+		// Tried, or not, and at rest for as long as it may be.
+		for _, account := range rapid.Permutation([]string{"has", "has", "has", "lacks"}).Draw(t, "who waits") {
+			l.submit(l.pod(account, 8))
+			for range rapid.IntRange(1, 3).Draw(t, "cycles") { // no pod stays in hand while the scheduler runs
+				l.cycle()
+			}
+			l.sweep(rapid.SampledFrom([]time.Duration{10 * time.Millisecond, 900 * time.Millisecond, 11 * time.Second}).Draw(t, "passed"))
+		}
+		for pod, _ := l.cycle(); pod != nil; pod, _ = l.cycle() {
+		}
+		over := l.running[0]
+		l.running = l.running[1:]
+		if err := l.pods.Delete(over); err != nil {
+			t.Fatal(err)
+		}
+		hears := map[string]func(){
+			"plugin": func() { l.desk.forget(string(over.UID)); l.desk.next(l.ctx) },
+			"nodes": func() {
+				l.free += 8
+				l.queue.MoveAllToActiveOrBackoffQueue(klog.FromContext(l.ctx), framework.EventAssignedPodDelete, over, nil, nil)
+				l.kicked()
+			},
+		}
+		for _, who := range rapid.Permutation([]string{"plugin", "nodes"}).Draw(t, "who hears of it first") {
+			hears[who]()
+			for range rapid.IntRange(0, 2).Draw(t, "cycles between") {
+				l.cycle()
+			}
+		}
+		for range 100 {
+			if len(l.running) == 2 {
+				break
+			}
+			if pod, _ := l.cycle(); pod == nil {
+				l.sweep(250 * time.Millisecond)
+			}
+		}
+		if len(l.running) != 2 || l.running[1].Namespace != "lacks" {
+			t.Fatalf("%d run, the last of %s", len(l.running), l.running[len(l.running)-1].Namespace)
+		}
+	})
 }
 
 // After every cycle, whatever came before, the one GPU pod in the scheduler's queue is the one whose turn it is by the shares of that

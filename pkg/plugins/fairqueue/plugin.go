@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -39,8 +40,11 @@ const (
 	podKey fwk.StateKey = "PreFilter" + Name
 )
 
-// inCycle is the pod of a scheduling cycle, as the queue knows it.
-type inCycle struct{ turn.Pod }
+// inCycle is the pod of a scheduling cycle, as the queue knows it, and the nodes as the scheduler knows them then.
+type inCycle struct {
+	turn.Pod
+	nodes []fwk.NodeInfo
+}
 
 // Clone returns the pod itself: it is never written again.
 func (p *inCycle) Clone() fwk.StateData { return p }
@@ -76,7 +80,7 @@ func (pl *FairQueue) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status 
 }
 
 // PreFilter refuses, without preempting anyone, what a limit holds back by now.
-func (pl *FairQueue) PreFilter(_ context.Context, cycle fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (pl *FairQueue) PreFilter(_ context.Context, cycle fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	p, managed := pl.desk.managed(pod)
 	if gang.Trying(cycle) {
 		if quota := pl.desk.limited(p, managed); quota != "" {
@@ -91,7 +95,11 @@ func (pl *FairQueue) PreFilter(_ context.Context, cycle fwk.CycleState, pod *cor
 	if quota := pl.desk.begin(&p); quota != "" {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, turn.ByQuota+": "+quota)
 	}
-	cycle.Write(podKey, &inCycle{p})
+	c := &inCycle{Pod: p, nodes: nodes}
+	if pl.desk.overtakes(p.UID, p.Class, pl.room(c)) {
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, turn.ByTurn+": GPUs have become free, and another pod that waits for them goes first")
+	}
+	cycle.Write(podKey, c)
 	return nil, nil
 }
 
@@ -99,8 +107,12 @@ func (pl *FairQueue) PreFilter(_ context.Context, cycle fwk.CycleState, pod *cor
 func (pl *FairQueue) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
 // PostFilter sets a pod aside that fits nowhere, and lets the next one through. It makes nothing schedulable.
-func (pl *FairQueue) PostFilter(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	pl.desk.fail(string(pod.UID), !pl.isPersonal(statuses))
+func (pl *FairQueue) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *corev1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	room := 0
+	if c := read(cycle); c != nil {
+		room = pl.room(c)(c.GPUs)
+	}
+	pl.desk.fail(string(pod.UID), !pl.isPersonal(statuses), room)
 	pl.desk.next(ctx)
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
@@ -145,12 +157,43 @@ func (pl *FairQueue) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHi
 	return nil, nil
 }
 
-func podOf(cycle fwk.CycleState) *turn.Pod {
+// room counts, when it is first asked, the nodes of the pod's class with as many GPUs free.
+func (pl *FairQueue) room(c *inCycle) func(gpus int64) int {
+	var free []int64 // by node, sorted
+	count := sync.OnceFunc(func() {
+		class, _ := pl.desk.catalog.Class(c.Class)
+		for _, node := range c.nodes {
+			if !catalog.OfClass(node.Node().Labels, class.Spec.NodeSelector) {
+				continue
+			}
+			most := int64(0)
+			for _, name := range class.Spec.ResourceNames {
+				most = max(most, catalog.Free(node, name))
+			}
+			free = append(free, most)
+		}
+		slices.Sort(free)
+	})
+	return func(gpus int64) int {
+		count()
+		at, _ := slices.BinarySearch(free, gpus)
+		return len(free) - at
+	}
+}
+
+func read(cycle fwk.CycleState) *inCycle {
 	data, err := cycle.Read(podKey)
 	if err != nil {
 		return nil
 	}
-	return &data.(*inCycle).Pod
+	return data.(*inCycle)
+}
+
+func podOf(cycle fwk.CycleState) *turn.Pod {
+	if c := read(cycle); c != nil {
+		return &c.Pod
+	}
+	return nil
 }
 
 // Deps are what the plugin cannot make itself.

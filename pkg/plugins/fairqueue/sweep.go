@@ -201,6 +201,8 @@ func (d *desk) emptyHand(now time.Time) {
 			w.lost = now
 		}
 		missedTurns.Inc()
+	} else {
+		klog.InfoS("Nothing was heard of a scheduling cycle's end; the next pod has its turn", "podUID", d.hand.uid, "after", now.Sub(d.hand.since))
 	}
 	d.hand.uid = ""
 	if !d.leading {

@@ -3,18 +3,9 @@ package gpubestfit
 import (
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-	fwk "k8s.io/kube-scheduler/framework"
-
 	"github.com/gpubank/gpubank/api/v1alpha1"
 	"github.com/gpubank/gpubank/pkg/workload"
 )
-
-// freeGPUs is what no pod has requested of the resource on a node.
-func freeGPUs(node fwk.NodeInfo, resource string) int64 {
-	name := corev1.ResourceName(resource)
-	return node.GetAllocatable().GetScalarResources()[name] - node.GetRequested().GetScalarResources()[name]
-}
 
 // freeSpace is what a class has free.
 type freeSpace struct {

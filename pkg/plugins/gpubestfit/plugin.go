@@ -115,7 +115,7 @@ func (pl *GPUBestFit) PostFilter(_ context.Context, cycle fwk.CycleState, _ *cor
 	for _, node := range nodes {
 		name := corev1.ResourceName(s.demand.Resource)
 		if s.need.refusal(node.Node().Labels) == "" && node.GetAllocatable().GetScalarResources()[name] > 0 {
-			space.add(freeGPUs(node, s.demand.Resource))
+			space.add(catalog.Free(node, s.demand.Resource))
 		}
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable, space.message(s.demand, s.need.memoryMiB))

@@ -124,8 +124,6 @@ func (s *suite) limit(t *testing.T, name string, limits ...v1alpha1.GPULimit) {
 
 // A thousand pods of one account do not delay another account's.
 func testThousandPods(t *testing.T, s *suite) {
-	// The pod whose turn it is may rest after a failure, or have failed on what the scheduler knew just before, when GPUs become free.
-	t.Skip("known fault: a freed node may go to the account that has more, if its pod happens to be looked at first")
 	s.enrol(t, "thousand", "100000000")
 	s.enrol(t, "single", "1000000")
 	running := []*corev1.Pod{gpuPod("thousand", "r-0", 8, 600), gpuPod("thousand", "r-1", 8, 600)}

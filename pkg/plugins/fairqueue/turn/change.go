@@ -25,6 +25,7 @@ func (q *Queue) Add(now time.Time, p Pod) bool {
 	if old != nil && own != nil && old.Pod == p {
 		return true
 	}
+	unfit := old != nil && old.unfit
 	if old != nil {
 		q.leave(old)
 		q.forget(old)
@@ -38,6 +39,8 @@ func (q *Queue) Add(now time.Time, p Pod) bool {
 		if i.state == resting {
 			i.state = parked
 		}
+		i.room = old.room
+		q.markUnfit(i, unfit)
 	}
 	q.items[p.UID] = i
 	if q.sizes[p.Class] == nil {
@@ -74,8 +77,9 @@ func (q *Queue) Park(now time.Time, uid string) {
 }
 
 // Fail says that the pod was tried and cannot be placed now: it is parked. If it is for a reason that pods which look alike share, none
-// of them is tried until this one is Ready or gone, or Options.ShapeRetry has passed.
-func (q *Queue) Fail(now time.Time, uid string, alike bool) {
+// of them is tried until this one is Ready or gone, or Options.ShapeRetry has passed. room is on how many nodes there were as many free GPUs as
+// it asks for; see Rouse.
+func (q *Queue) Fail(now time.Time, uid string, alike bool, room int) {
 	q.Advance(now)
 	i := q.items[uid]
 	if i == nil {
@@ -90,12 +94,30 @@ func (q *Queue) Fail(now time.Time, uid string, alike bool) {
 		i.failures = 1
 		return
 	}
+	i.room = room
+	q.markUnfit(i, true)
 	b := q.bucket(i)
 	b.blocker, b.blockedUntil = uid, now.Add(q.options.ShapeRetry)
 	i.leaf.leaf.settle(b, q.now)
 	q.climb(i.leaf, i.Class)
 	for _, other := range b.items.members {
 		q.unclaim(other)
+	}
+}
+
+// Rouse makes those pods of a class ready that fitted nowhere when fewer nodes than now had as many free GPUs as they ask for, whatever
+// their pauses. It is asked before a pod is placed: others learn of GPUs that become free from elsewhere, in no order, and who learned
+// of it first would have what is another's turn.
+func (q *Queue) Rouse(now time.Time, class string, room func(gpus int64) int) {
+	q.Advance(now)
+	var roused []*item
+	for i := range q.unfit[class] {
+		if room(i.GPUs) > i.room {
+			roused = append(roused, i)
+		}
+	}
+	for _, i := range roused {
+		q.wake(i)
 	}
 }
 
@@ -220,9 +242,23 @@ func (q *Queue) largest(class string) int64 {
 // wake makes a pod ready.
 func (q *Queue) wake(i *item) {
 	q.resting.drop(i)
+	q.markUnfit(i, false)
+	q.woken++
 	i.state = ready
 	q.enqueue(i)
 	q.climb(i.leaf, i.Class)
+}
+
+// markUnfit notes whether a pod waits since it fitted nowhere.
+func (q *Queue) markUnfit(i *item, unfit bool) {
+	if i.unfit = unfit; !unfit {
+		delete(q.unfit[i.Class], i)
+		return
+	}
+	if q.unfit[i.Class] == nil {
+		q.unfit[i.Class] = map[*item]bool{}
+	}
+	q.unfit[i.Class][i] = true
 }
 
 // enqueue puts a ready pod among those that look alike.
@@ -238,6 +274,7 @@ func (q *Queue) enqueue(i *item) {
 // leave takes a pod from where it waits, if it is there, and gives up what it keeps from others.
 func (q *Queue) leave(i *item) {
 	q.resting.drop(i)
+	q.markUnfit(i, false)
 	b := q.bucket(i)
 	b.items.drop(i)
 	if b.blocker == i.UID {
@@ -261,6 +298,7 @@ func (q *Queue) unclaim(i *item) {
 // forget drops a pod that has left.
 func (q *Queue) forget(i *item) {
 	q.resting.drop(i)
+	q.markUnfit(i, false)
 	delete(q.items, i.UID)
 	if q.sizes[i.Class][i.GPUs]--; q.sizes[i.Class][i.GPUs] == 0 {
 		delete(q.sizes[i.Class], i.GPUs)

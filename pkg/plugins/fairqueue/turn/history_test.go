@@ -104,7 +104,9 @@ func TestQueueIsTheModel(t *testing.T) {
 					return
 				}
 				alike := rapid.Bool().Draw(t, "alike")
-				q.Fail(now, p.UID, alike)
+				room := rapid.IntRange(0, 3).Draw(t, "room")
+				q.Fail(now, p.UID, alike, room)
+				p.unfit, p.room = alike, room
 				p.ready, p.failures, p.failedAt, p.heldSince, p.blocks = false, p.failures+1, now, time.Time{}, time.Time{}
 				if !alike {
 					p.failures = 1
@@ -133,6 +135,21 @@ func TestQueueIsTheModel(t *testing.T) {
 					return
 				}
 				m.makeReady(p)
+			},
+			"rouse": func(t *rapid.T) {
+				class, more := rapid.SampledFrom([]string{"a100", "h100"}).Draw(t, "class"), rapid.Int64Range(0, 4).Draw(t, "room")
+				room := func(gpus int64) int { return int(more / gpus) } // fewer for those that ask for more
+				some := false
+				for _, p := range m.pods {
+					if p.unfit && p.Class == class && room(p.GPUs) > p.room {
+						m.makeReady(p)
+						some = true
+					}
+				}
+				before := q.Woken()
+				if q.Rouse(now, class, room); (q.Woken() > before) != some {
+					t.Fatalf("roused somebody: %v, want %v", !some, some)
+				}
 			},
 			"remove": func(t *rapid.T) {
 				if p := find("removed", func(*modelPod) bool { return true }); p != nil {

@@ -24,6 +24,8 @@ type modelPod struct {
 	Pod
 	ready     bool
 	resting   bool
+	unfit     bool // it fitted nowhere, and waits to be tried again
+	room      int
 	failures  int
 	failedAt  time.Time
 	heldSince time.Time
@@ -52,7 +54,9 @@ func (m *model) advance(now time.Time) {
 	}
 }
 
-func (m *model) makeReady(p *modelPod) { p.ready, p.resting, p.blocks = true, false, time.Time{} }
+func (m *model) makeReady(p *modelPod) {
+	p.ready, p.resting, p.unfit, p.blocks = true, false, false, time.Time{}
+}
 
 // refresh is what happens once per tick: limits that hold pods back are noted.
 func (m *model) refresh() {

@@ -55,6 +55,9 @@ type item struct {
 	// failures in a row, the latest of them at failedAt.
 	failures int
 	failedAt time.Time
+	// unfit: it fitted nowhere, and waits to be tried again; room is on how many nodes there were as many free GPUs as it asks for.
+	unfit bool
+	room  int
 	// heldSince is when a limit was first seen to hold the pod back; zero if none does.
 	heldSince time.Time
 

@@ -24,12 +24,15 @@ type Queue struct {
 	items    map[string]*item
 	holdings map[string]holding
 	resting  sorted[*item]
+	unfit    map[string]map[*item]bool    // by class
 	buckets  map[string]map[Shape]*bucket // by account
 	// sizes counts the pods in the queue by class and GPUs.
 	sizes map[string]map[int64]int
 
 	// begun is the group of which a pod was placed last: its turn lasts until none of it is ready, or one fails.
 	begun string
+	// woken counts the pods that became ready again after a failure.
+	woken int64
 	// freed is when GPUs of a class last became free.
 	freed map[string]time.Time
 
@@ -42,7 +45,7 @@ func New(options Options) *Queue {
 	q := &Queue{
 		options: options, accounts: map[string]Account{}, capacity: map[string]int64{},
 		averages: map[usageKey]*use{}, sizes: map[string]map[int64]int{}, items: map[string]*item{}, holdings: map[string]holding{},
-		buckets: map[string]map[Shape]*bucket{}, freed: map[string]time.Time{},
+		buckets: map[string]map[Shape]*bucket{}, freed: map[string]time.Time{}, unfit: map[string]map[*item]bool{},
 		resting: sorted[*item]{less: func(a, b *item) bool { return a.until.Before(b.until) }, index: func(i *item) *int { return &i.restingIndex }},
 	}
 	q.build()
@@ -86,6 +89,9 @@ func (q *Queue) Same(p Pod) bool {
 	p.Shape = i.Shape
 	return i.Pod == p
 }
+
+// Woken counts the pods that became ready again after they had failed: if it has grown, the next one may be another.
+func (q *Queue) Woken() int64 { return q.woken }
 
 // HalfLives are those that comparisons use, sorted: SetPast is to be told an average for each.
 func (q *Queue) HalfLives() []time.Duration { return q.halfLives }

@@ -199,7 +199,7 @@ func TestOneOfManyAlikeIsTried(t *testing.T) {
 	}
 	q.Add(modelStart, testPod("a", "small", 1))
 	q.Add(modelStart, testPod("b", "b", 8))
-	q.Fail(modelStart, "a0", true)
+	q.Fail(modelStart, "a0", true, 0)
 	if text := q.Explain("a1"); !strings.HasPrefix(text, "Turn: another pod of account a") {
 		t.Errorf("a1 waits for %q", text)
 	}
@@ -214,7 +214,7 @@ func TestOneOfManyAlikeIsTried(t *testing.T) {
 	if next, _ := q.Next(modelStart); next.Pod.UID != "a0" {
 		t.Errorf("next is %+v", next)
 	}
-	q.Fail(modelStart, "a0", true)
+	q.Fail(modelStart, "a0", true, 0)
 	later := modelStart.Add(testOptions.ShapeRetry + Tick)
 	if next, _ := q.Next(later); next.Pod.UID != "a1" {
 		t.Errorf("after a while next is %+v", next)
@@ -242,7 +242,7 @@ func TestGroupIsNotInterrupted(t *testing.T) {
 	}
 	next, _ := q.Next(modelStart)
 	q.Take(modelStart, next.Pod)
-	q.Fail(modelStart, "again1", false)
+	q.Fail(modelStart, "again1", false, 0)
 	q.Add(modelStart, testPod("b", "b4", 1))
 	if next, _ = q.Next(modelStart); next.Pod.UID != "b4" {
 		t.Errorf("after a failure next is %+v", next)
@@ -269,7 +269,7 @@ func TestExplainsLimitsAndShares(t *testing.T) {
 			t.Errorf("%s: %q, want %q", uid, got, want)
 		}
 	}
-	q.Fail(modelStart, "small", true)
+	q.Fail(modelStart, "small", true, 0)
 	if got := q.Explain("small"); got != "" {
 		t.Errorf("a pod that fits nowhere is told %q by the queue", got)
 	}
